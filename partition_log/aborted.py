@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coordinator_runtime.store import Family
-from partition_log import codec
+from partition_log import index_rows
 from partition_log.batches import LogReads
 from partition_log.state import AbortedTransaction
 
@@ -27,9 +27,9 @@ def aborted_between(
     bound = _multiple_from(end)
     # In a view, nothing lies across the bound unless its newest abort does.
     last_offset = min(bound, last_abort_offset)
-    first_key, end_key = codec.aborted_key(ordinal, start, 0), codec.aborted_key(ordinal, last_offset + 1, 0)
+    first_key, end_key = index_rows.aborted_key(ordinal, start, 0), index_rows.aborted_key(ordinal, last_offset + 1, 0)
     for key, value in store.scan(Family.ABORTED, first_key, end_key):
-        offset, aborted = codec.decode_aborted(key, value)
+        offset, aborted = index_rows.decode_aborted(key, value)
         # What lies across a multiple before the bound comes again, at its marker or at the bound.
         is_last_row = offset == aborted.marker_offset or offset == bound
         if is_last_row and aborted.first_offset < end and aborted.marker_offset <= last_abort_offset:
@@ -43,4 +43,4 @@ def next_multiple(offset: int) -> int:
 
 
 def _multiple_from(offset: int) -> int:
-    return -(-offset // codec.ABORTED_STRIDE) * codec.ABORTED_STRIDE
+    return -(-offset // index_rows.ABORTED_STRIDE) * index_rows.ABORTED_STRIDE

@@ -1,23 +1,18 @@
-"""How the partition log is stored: keys, values, and every record as the rows that it changes, and back.
+"""Stored form of the partition log: the keys and values of its rows, and the rows that each record changes.
 
 All integers are big-endian; those in keys are unsigned, so that byte order is numeric order.
 
 ```
-LOG         ordinal u32, last offset u64                            -> stored batch, and perhaps a marker
-STRETCHES   ordinal u32, last offset u64                            -> stretch of the log
-PRODUCERS   ordinal u32, kind u8 (0), producer id u64               -> producer entry
-PRODUCERS   ordinal u32, kind u8 (1), coordinator shard u16, csn u64, producer id u64 -> remembered end
-ABORTED     ordinal u32, offset u64, producer id u64                -> aborted transaction
-PARTITIONS  ordinal u32, kind u8 (0)                                -> head
-PARTITIONS  ordinal u32, kind u8 (1), leader epoch u32              -> where it began (`epoch_rows`)
-PARTITIONS  ordinal u32, kind u8 (2), coordinator shard u16         -> newest forgotten csn
+LOG         ordinal u32, last offset u64               -> stored batch, and perhaps a marker
+PRODUCERS   ordinal u32, kind u8 (0), producer id u64  -> producer entry
+PARTITIONS  ordinal u32, kind u8 (0)                   -> head
 ```
-A row of LOG lies under the last offset in it, so that one forward seek to any offset lands on the row that holds it
-(`coordinator_protocol.marker` says what it holds besides a batch). An aborted transaction lies under the offset of its
-marker, and under every multiple of 65,536 between its first record and that: whoever reads [a, e) finds all that he
-must know of between a and the next such multiple at or behind e, by one seek, however long a transaction was open
-(`partition_log/aborted.py`). What is neither aborted nor open is committed. Heads,
-producers, aborted transactions and stretches start with a version byte.
+The other rows have modules of their own: `index_rows` (STRETCHES and ABORTED), `epoch_rows` (PARTITIONS, kind 1) and
+`forgotten_rows` (PARTITIONS, kind 2, and PRODUCERS, kind 1). Records are staged and loaded here for all of them.
+
+The key of a LOG row holds the last offset of the row, so that one forward seek to any offset lands on the row that
+holds it (`coordinator_protocol.marker` describes the marker behind a batch). Heads and producers begin with a version
+byte.
 
 A load reads the rows of heads and producers and no batch, so it takes as long as there are partitions and producers,
 however long the logs are.
@@ -43,10 +38,10 @@ from coordinator_protocol.checksum import KEEP_THE_GIL, crc32c
 from coordinator_protocol.limits import SHARD_COUNT_MAX
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
-from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, KeyRange, Store
 from coordinator_runtime.unknown_rows import check_version, known_member
+from partition_log import forgotten_rows, index_rows
 from partition_log.epoch_rows import EPOCH_ROW_BYTES, ScannedRows, encode_epoch, epoch_key, load_epochs
 from partition_log.load_checks import check_kinds, check_partition
 from partition_log.records import (
@@ -77,7 +72,6 @@ from partition_log.state import (
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
-    RememberedEnd,
 )
 
 VALUE_VERSION: Final = 1
@@ -90,25 +84,10 @@ _ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
 # The pad byte is the kind of the row, 0. Other kinds have other numbers there (`load_checks.UNKNOWN_KINDS_FROM`).
 _HEAD_KEY: Final = struct.Struct(">Ix")
 _PRODUCER_KEY: Final = struct.Struct(">IxQ")
-_KIND_KEY: Final = struct.Struct(">IB")
-_FORGOTTEN_KEY: Final = struct.Struct(">IBH")
-_REMEMBERED_KEY: Final = struct.Struct(">IBHQQ")
-_ABORTED_KEY: Final = struct.Struct(">IQQ")
 
 _HEAD: Final = struct.Struct(">BqqqIqqIIqqqqqqqII")
-_STRETCH: Final = struct.Struct(">Bqqqqqqq")
 _PRODUCER: Final = struct.Struct(">BhiHqqqhbQqB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
-_ABORTED_VALUE: Final = struct.Struct(">BhHqqQ")
-_FORGOTTEN: Final = struct.Struct(">BQ")
-_REMEMBERED: Final = struct.Struct(">Bq")
-
-_FORGOTTEN_KIND: Final = 2
-_REMEMBERED_KIND: Final = 1
-
-ABORTED_STRIDE: Final = 1 << 16
-"""Readers must look for aborted transactions up to the next multiple of this. Smaller: more rows of one that was open
-for long. Larger: a reader looks at more markers that are none of its business."""
 
 _NO_SHARD: Final = SHARD_COUNT_MAX
 """Stored where no coordinator shard is known; the numbers of shards are smaller."""
@@ -140,9 +119,6 @@ partition_key: Final[Callable[[int], bytes]] = _ORDINAL.pack
 head_key: Final[Callable[[int], bytes]] = _HEAD_KEY.pack
 """(ordinal): key of a partition's head."""
 
-aborted_key: Final[Callable[[int, int, int], bytes]] = _ABORTED_KEY.pack
-"""(ordinal, offset, producer id): key of a row of an aborted transaction."""
-
 
 def ranges_below(ordinal: int, offset: int) -> list[KeyRange]:
     """All rows of a partition that are of no use once its log begins at an offset, and lie under offsets. The row that
@@ -151,7 +127,7 @@ def ranges_below(ordinal: int, offset: int) -> list[KeyRange]:
     return [
         (Family.LOG, first, below),
         (Family.STRETCHES, first, below),
-        (Family.ABORTED, aborted_key(ordinal, 0, 0), aborted_key(ordinal, offset, 0)),
+        (Family.ABORTED, index_rows.aborted_key(ordinal, 0, 0), index_rows.aborted_key(ordinal, offset, 0)),
     ]
 
 
@@ -176,33 +152,6 @@ def producer_id_of(key: bytes) -> int:
     """The producer id in a key of PRODUCERS."""
     producer_id: int = _PRODUCER_KEY.unpack(key)[1]
     return producer_id
-
-
-stretch_key: Final[Callable[[int, int], bytes]] = _ORDINAL_AND_NUMBER.pack
-"""(ordinal, last offset): key of a finished stretch of the log; also where a scan for the stretch of an offset
-starts."""
-
-
-def encode_stretch(stretch: IndexEntry) -> bytes:
-    """Value of a stretch; its last offset is in its key."""
-    totals = stretch.totals
-    return _STRETCH.pack(
-        VALUE_VERSION,
-        stretch.first_offset,
-        stretch.max_timestamp_ms,
-        stretch.ended_ms,
-        totals.size_bytes,
-        totals.record_count,
-        totals.marker_count,
-        totals.abort_count,
-    )
-
-
-def decode_stretch(key: bytes, value: bytes) -> IndexEntry:
-    """Raises UnknownRow."""
-    _check_version(value)
-    _, first_offset, max_timestamp_ms, ended_ms, *totals = _STRETCH.unpack(value)
-    return IndexEntry(first_offset, last_offset(key), max_timestamp_ms, ended_ms, LogTotals(*totals))
 
 
 def encode_head(head: PartitionHead) -> bytes:
@@ -248,27 +197,6 @@ def decode_head(value: bytes, forgotten_csns: Iterable[tuple[int, int]] = ()) ->
         compacted_to=numbers[15],
         leadership=Leadership(numbers[16], numbers[17], ()),
     )
-
-
-def forgotten_key(ordinal: int, coordinator_shard: int) -> bytes:
-    """Key of the newest forgotten csn of a coordinator shard."""
-    return _FORGOTTEN_KEY.pack(ordinal, _FORGOTTEN_KIND, coordinator_shard)
-
-
-def encode_forgotten(csn: int) -> bytes:
-    """Value of a forgotten csn."""
-    return _FORGOTTEN.pack(VALUE_VERSION, csn)
-
-
-def decode_forgotten(key: bytes, value: bytes) -> tuple[int, int]:
-    """Coordinator shard and csn of a row. Raises UnknownRow."""
-    _check_version(value)
-    return _FORGOTTEN_KEY.unpack(key)[2], _FORGOTTEN.unpack(value)[1]
-
-
-def forgotten_range(ordinal: int) -> tuple[bytes, bytes]:
-    """Where the forgotten csns of a partition begin and end, by coordinator shard."""
-    return _KIND_KEY.pack(ordinal, _FORGOTTEN_KIND), _KIND_KEY.pack(ordinal, _FORGOTTEN_KIND + 1)
 
 
 ProducerRows = Callable[[int, Iterable[tuple[int, ProducerEntry]]], list[tuple[bytes, bytes]]]
@@ -342,60 +270,6 @@ def decode_producer(value: bytes) -> ProducerEntry:
     )
 
 
-def aborted_offsets(aborted: AbortedTransaction) -> Iterator[int]:
-    """The offsets under which an aborted transaction has a row."""
-    yield aborted.marker_offset
-    first_multiple = (aborted.first_offset // ABORTED_STRIDE + 1) * ABORTED_STRIDE
-    yield from range(first_multiple, aborted.marker_offset, ABORTED_STRIDE)
-
-
-def encode_aborted(aborted: AbortedTransaction) -> bytes:
-    """Value of every row of an aborted transaction; the producer id is in its key."""
-    return _ABORTED_VALUE.pack(
-        VALUE_VERSION,
-        aborted.txn_epoch,
-        aborted.coordinator_shard,
-        aborted.first_offset,
-        aborted.marker_offset,
-        aborted.csn,
-    )
-
-
-def decode_aborted(key: bytes, value: bytes) -> tuple[int, AbortedTransaction]:
-    """The offset under which the row lies, and what it says. Raises UnknownRow."""
-    _check_version(value)
-    _ordinal, offset, producer_id = _ABORTED_KEY.unpack(key)
-    _version, txn_epoch, shard, first_offset, marker_offset, csn = _ABORTED_VALUE.unpack(value)
-    return offset, AbortedTransaction(producer_id, txn_epoch, first_offset, marker_offset, shard, csn)
-
-
-def remembered_key(ordinal: int, identity: EndIdentity) -> bytes:
-    """Key of what is remembered of a transaction that has ended."""
-    return _REMEMBERED_KEY.pack(ordinal, _REMEMBERED_KIND, *identity)
-
-
-def remembered_from(ordinal: int) -> bytes:
-    """Where what is remembered of a partition's forgotten producers begins: behind all of those that it knows."""
-    return _KIND_KEY.pack(ordinal, _REMEMBERED_KIND)
-
-
-def remembered_end(ordinal: int) -> bytes:
-    """Where that ends."""
-    return _KIND_KEY.pack(ordinal, _REMEMBERED_KIND + 1)
-
-
-def encode_remembered(remembered: RememberedEnd) -> bytes:
-    """Value of what is remembered; the rest is in its key."""
-    return _REMEMBERED.pack(VALUE_VERSION, remembered.first_offset)
-
-
-def decode_remembered(key: bytes, value: bytes) -> RememberedEnd:
-    """Raises UnknownRow."""
-    _check_version(value)
-    _ordinal, _kind, *identity = _REMEMBERED_KEY.unpack(key)
-    return RememberedEnd(EndIdentity(*identity), _REMEMBERED.unpack(value)[1])
-
-
 def _outcome(stored: int) -> Outcome:
     return known_member(Outcome, stored, "the outcome of a producer's last marker")
 
@@ -451,7 +325,9 @@ class LogRows:
         for ordinal in self._ordinals_in(shard):
             stored = store.get(_PARTITIONS, head_key(ordinal))
             assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
-            forgotten = starmap(decode_forgotten, store.scan(_PARTITIONS, *forgotten_range(ordinal)))
+            forgotten = starmap(
+                forgotten_rows.decode_forgotten, store.scan(_PARTITIONS, *forgotten_rows.forgotten_range(ordinal))
+            )
             check_kinds(store, partition_key(ordinal))
             head = with_epochs(store, ordinal, decode_head(stored, forgotten))
             check_partition(store, partition_key(ordinal), head)
@@ -477,7 +353,7 @@ def _stage_leadership(record: PartitionCreated | LeaderEpochRaised, staged: Stag
 
 
 def _stage_stretch(ordinal: int, stretch: IndexEntry, staged: StagedRows) -> None:
-    key, row = stretch_key(ordinal, stretch.last_offset), encode_stretch(stretch)
+    key, row = index_rows.stretch_key(ordinal, stretch.last_offset), index_rows.encode_stretch(stretch)
     staged.added.append((Family.STRETCHES, key, row))
     staged.size_bytes += len(key) + len(row)
 
@@ -508,10 +384,13 @@ def _stage_producer(ordinal: int, producer_id: int, producer: bytes | None, stag
 
 
 def _stage_aborted(ordinal: int, aborted: AbortedTransaction, staged: StagedRows) -> None:
-    value, producer_id = encode_aborted(aborted), aborted.producer_id
-    rows = [(Family.ABORTED, aborted_key(ordinal, offset, producer_id), value) for offset in aborted_offsets(aborted)]
+    value, producer_id = index_rows.encode_aborted(aborted), aborted.producer_id
+    rows = [
+        (Family.ABORTED, index_rows.aborted_key(ordinal, offset, producer_id), value)
+        for offset in index_rows.aborted_offsets(aborted)
+    ]
     staged.added += rows
-    staged.size_bytes += len(rows) * (_ABORTED_KEY.size + _ABORTED_VALUE.size)
+    staged.size_bytes += len(rows) * index_rows.ABORTED_ROW_BYTES
 
 
 def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
@@ -520,11 +399,14 @@ def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
     for producer_id in record.producer_ids:
         _stage_producer(ordinal, producer_id, None, staged)
     for coordinator_shard, csn in record.raised_csns:
-        key, value = forgotten_key(ordinal, coordinator_shard), encode_forgotten(csn)
+        key, value = forgotten_rows.forgotten_key(ordinal, coordinator_shard), forgotten_rows.encode_forgotten(csn)
         staged.newest[_PARTITIONS, key] = value
         staged.size_bytes += len(key) + len(value)
     for remembered in record.remembered:
-        key, value = remembered_key(ordinal, remembered.identity), encode_remembered(remembered)
+        key, value = (
+            forgotten_rows.remembered_key(ordinal, remembered.identity),
+            forgotten_rows.encode_remembered(remembered),
+        )
         staged.added.append((_PRODUCERS, key, value))
         staged.size_bytes += len(key) + len(value)
 
@@ -544,7 +426,7 @@ def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
     """All producers of a partition as they are read; those with open transactions last, in order of their first
     offsets."""
     still_open: list[tuple[int, ProducerRestored]] = []
-    for key, value in store.scan(_PRODUCERS, producer_key(ordinal, 0), remembered_from(ordinal)):
+    for key, value in store.scan(_PRODUCERS, producer_key(ordinal, 0), forgotten_rows.remembered_from(ordinal)):
         restored = ProducerRestored(ordinal, producer_id_of(key), decode_producer(value))
         opened = restored.producer.open_transaction
         if opened is None:

@@ -23,7 +23,7 @@ _OFFSET_BYTES: Final = 8
 
 UNKNOWN_KINDS_FROM: Final = {Family.PARTITIONS: 3, Family.PRODUCERS: 2}
 """The kind bytes behind the ordinal that this program does not know begin here; those from `IGNORABLE_FROM` on may be
-passed over. The known ones: `partition_log/codec.py`."""
+passed over. The known ones: `codec`, `epoch_rows` and `forgotten_rows`."""
 
 
 class RowsMissing(Exception):

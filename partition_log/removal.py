@@ -23,7 +23,7 @@ from coordinator_runtime.ports import NO_LEASES, OffsetLeases
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Family, Store, StoreUnreadable
-from partition_log import codec
+from partition_log import codec, forgotten_rows
 from partition_log.batches import LogDamaged
 from partition_log.catalog.settings import FOR_EVER, Retention
 from partition_log.catalog.shard import CatalogShard
@@ -128,7 +128,7 @@ class LogRemoval:
             if known or next(self._store.scan_headers(Family.LOG, first, below), None) is not None:
                 self._remove_rows(placed, head)
             self._removed_to[ordinal] = start
-            self._remembered_at[ordinal] = codec.remembered_from(ordinal)
+            self._remembered_at[ordinal] = forgotten_rows.remembered_from(ordinal)
         self._forget_ends(placed, start)
 
     def _remove_rows(self, placed: PlacedPartition, head: PartitionHead) -> None:
@@ -147,11 +147,13 @@ class LogRemoval:
         at = self._remembered_at.get(ordinal)
         if at is None:
             return
-        rows = list(islice(self._store.scan(Family.PRODUCERS, at, codec.remembered_end(ordinal)), REMEMBERED_PER_STEP))
+        rows = list(
+            islice(self._store.scan(Family.PRODUCERS, at, forgotten_rows.remembered_end(ordinal)), REMEMBERED_PER_STEP)
+        )
         gone = {
             (Family.PRODUCERS, key): None
             for key, value in rows
-            if codec.decode_remembered(key, value).first_offset < start
+            if forgotten_rows.decode_remembered(key, value).first_offset < start
         }
         if gone:
             self._runtime.remove(placed.shard, StagedRows(newest={**gone}))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from coordinator_runtime.store import Family
-from partition_log import codec
+from partition_log import codec, index_rows
 from partition_log.state import IndexEntry
 
 
@@ -25,9 +25,9 @@ class StretchReads(Protocol):
 def stretches(store: StretchReads, ordinal: int, offset: int) -> Iterator[IndexEntry]:
     """The finished stretches of a partition, from the one that holds the offset on. Raises StoreDamaged,
     StoreUnreadable, UnknownRow."""
-    start, end = codec.stretch_key(ordinal, offset), codec.partition_key(ordinal + 1)
+    start, end = index_rows.stretch_key(ordinal, offset), codec.partition_key(ordinal + 1)
     for key, value in store.scan(Family.STRETCHES, start, end):
-        yield codec.decode_stretch(key, value)
+        yield index_rows.decode_stretch(key, value)
 
 
 def first_that(

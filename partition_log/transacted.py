@@ -37,7 +37,7 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.store import Family, Store, StoreUnreadable
 from coordinator_runtime.transact import NO_OFFSET, PartRefused, PlacedBatches
-from partition_log import codec
+from partition_log import forgotten_rows
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
@@ -126,7 +126,7 @@ class TransactedBatches:
     def remembered_offset(self, ordinal: int, identity: EndIdentity) -> int:
         """Where the records of an ended transaction begin in a partition that has forgotten its producer; -1 = there
         are none, or damage keeps the store from telling: the outcome itself is not in doubt."""
-        key = codec.remembered_key(ordinal, identity)
+        key = forgotten_rows.remembered_key(ordinal, identity)
         try:
             value = self._store.get(Family.PRODUCERS, key)
         except StoreUnreadable as damage:
@@ -134,7 +134,7 @@ class TransactedBatches:
             if ref is not None:
                 self._damage.met(ref, damage)
             return NO_OFFSET
-        return NO_OFFSET if value is None else codec.decode_remembered(key, value).first_offset
+        return NO_OFFSET if value is None else forgotten_rows.decode_remembered(key, value).first_offset
 
     def _why_nowhere(self, name: PartitionName, context: CallContext) -> Refused:
         """Not raised at once: the answer to a repetition has room for a partition that is gone. Raises Refused for a

@@ -15,7 +15,7 @@ from coordinator_runtime.rocks import open_store
 from coordinator_runtime.rocks.own_rows import FEATURES_KEY, WRITER_KEY
 from coordinator_runtime.running_version import running_version
 from coordinator_runtime.store import CommitGroup, Family, Mutation
-from partition_log import codec
+from partition_log import codec, forgotten_rows, index_rows
 from partition_log.state import EMPTY_HEAD, ForgottenProducers, IndexEntry, RememberedEnd
 from tests.cli.damaged_store import HEAD, LOG, ORDERS, Damaged, encoded, late_batch, marker_batch, play, violations
 from tests.cli.terminal import Terminal
@@ -93,7 +93,7 @@ def lose_the_row_that_holds_the_log_start(damaged: Damaged) -> None:
 
 def lose_an_outcome_of_what_is_left(damaged: Damaged) -> None:
     trim(damaged, 0, 3)
-    damaged.put(Family.ABORTED, codec.aborted_key(0, 4, 0), None)
+    damaged.put(Family.ABORTED, index_rows.aborted_key(0, 4, 0), None)
 
 
 def lose_the_end_of_what_is_left(damaged: Damaged) -> None:
@@ -149,7 +149,7 @@ def miscount_the_aborted_transactions(damaged: Damaged) -> None:
 
 
 def put_stretch(damaged: Damaged, stretch: IndexEntry) -> None:
-    damaged.put(Family.STRETCHES, codec.stretch_key(0, stretch.last_offset), codec.encode_stretch(stretch))
+    damaged.put(Family.STRETCHES, index_rows.stretch_key(0, stretch.last_offset), index_rows.encode_stretch(stretch))
 
 
 def only_stretch(damaged: Damaged) -> IndexEntry:
@@ -171,7 +171,7 @@ def begin_a_stretch_too_late(damaged: Damaged) -> None:
 
 
 def lose_a_stretch(damaged: Damaged) -> None:
-    damaged.put(Family.STRETCHES, codec.stretch_key(0, only_stretch(damaged).last_offset), None)
+    damaged.put(Family.STRETCHES, index_rows.stretch_key(0, only_stretch(damaged).last_offset), None)
 
 
 def miscount_a_stretch_of_what_was_trimmed(damaged: Damaged) -> None:
@@ -188,7 +188,7 @@ def forget(damaged: Damaged, forgotten: ForgottenProducers) -> None:
     head = stored.heads(damaged.store)[0]
     damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, forgotten=forgotten)))
     for shard, csn in forgotten.csns:
-        damaged.put(HEAD, codec.forgotten_key(0, shard), codec.encode_forgotten(csn))
+        damaged.put(HEAD, forgotten_rows.forgotten_key(0, shard), forgotten_rows.encode_forgotten(csn))
 
 
 def lose_a_producer_that_wrote_after_others_were_forgotten(damaged: Damaged) -> None:
@@ -222,24 +222,24 @@ def lower_the_epoch_of_a_producer(damaged: Damaged) -> None:
 
 
 def forget_an_outcome(damaged: Damaged) -> None:
-    damaged.put(Family.ABORTED, codec.aborted_key(0, 4, 0), None)
+    damaged.put(Family.ABORTED, index_rows.aborted_key(0, 4, 0), None)
 
 
 def invent_an_outcome(damaged: Damaged) -> None:
-    row = damaged.store.get(Family.ABORTED, codec.aborted_key(0, 4, 0))
-    damaged.put(Family.ABORTED, codec.aborted_key(1, 4, 0), row)
+    row = damaged.store.get(Family.ABORTED, index_rows.aborted_key(0, 4, 0))
+    damaged.put(Family.ABORTED, index_rows.aborted_key(1, 4, 0), row)
 
 
 def put_an_outcome_where_nobody_looks(damaged: Damaged) -> None:
-    row = damaged.store.get(Family.ABORTED, codec.aborted_key(0, 4, 0))
-    damaged.put(Family.ABORTED, codec.aborted_key(0, 4, 0), None)
-    damaged.put(Family.ABORTED, codec.aborted_key(0, 3, 0), row)
+    row = damaged.store.get(Family.ABORTED, index_rows.aborted_key(0, 4, 0))
+    damaged.put(Family.ABORTED, index_rows.aborted_key(0, 4, 0), None)
+    damaged.put(Family.ABORTED, index_rows.aborted_key(0, 3, 0), row)
 
 
 def remember_an_end_that_never_was(damaged: Damaged) -> None:
     identity = EndIdentity(coordinator_shard=ORDERS, csn=77, producer_id=0)
     end = RememberedEnd(identity, first_offset=0)
-    damaged.put(Family.PRODUCERS, codec.remembered_key(0, identity), codec.encode_remembered(end))
+    damaged.put(Family.PRODUCERS, forgotten_rows.remembered_key(0, identity), forgotten_rows.encode_remembered(end))
 
 
 def forget_an_end_with_its_producer(damaged: Damaged) -> None:

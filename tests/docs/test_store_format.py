@@ -17,7 +17,7 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import own_rows, segment_rows, segments
 from coordinator_runtime.store import Family
 from coordinator_runtime.unknown_rows import IGNORABLE_FROM
-from partition_log import codec, epoch_rows
+from partition_log import codec, epoch_rows, forgotten_rows, index_rows
 from partition_log.load_checks import UNKNOWN_KINDS_FROM
 from tests.docs.fences import ROOT
 from txnctl.stopped import known_rows
@@ -31,13 +31,13 @@ FIELD = re.compile(r"\b([ui](?:8|16|32|64))\b(?: = (\d+))?")
 LAYOUTS = {
     ("LOG", "batch"): (codec._ORDINAL_AND_NUMBER, segments._REFERENCE),
     ("LOG", "marker tail"): (codec._ORDINAL_AND_NUMBER, struct.Struct(marker._TAIL.format + "I")),
-    ("STRETCHES", "stretch"): (codec._ORDINAL_AND_NUMBER, codec._STRETCH),
-    ("ABORTED", "aborted transaction"): (codec._ABORTED_KEY, codec._ABORTED_VALUE),
+    ("STRETCHES", "stretch"): (index_rows._STRETCH_KEY, index_rows._STRETCH),
+    ("ABORTED", "aborted transaction"): (index_rows._ABORTED_KEY, index_rows._ABORTED_VALUE),
     ("PARTITIONS", "head"): (codec._HEAD_KEY, codec._HEAD),
     ("PARTITIONS", "leader epoch"): (epoch_rows._KEY, epoch_rows._VALUE),
-    ("PARTITIONS", "forgotten csn"): (codec._FORGOTTEN_KEY, codec._FORGOTTEN),
+    ("PARTITIONS", "forgotten csn"): (forgotten_rows._FORGOTTEN_KEY, forgotten_rows._FORGOTTEN),
     ("PRODUCERS", "producer"): (codec._PRODUCER_KEY, codec._PRODUCER),
-    ("PRODUCERS", "remembered end"): (codec._REMEMBERED_KEY, codec._REMEMBERED),
+    ("PRODUCERS", "remembered end"): (forgotten_rows._REMEMBERED_KEY, forgotten_rows._REMEMBERED),
 }
 """Packers of key and value, by family and row. What follows a row's fixed part is in `REPEATED`."""
 REPEATED = {("PRODUCERS", "producer"): codec._CACHED_BATCHES[1]}
@@ -163,6 +163,6 @@ def test_every_row_has_a_writer() -> None:
 def test_numbers_of_the_page_are_those_of_the_code() -> None:
     assert f"**Format {own_rows.FORMAT_VERSION}." in PAGE
     assert f"below {IGNORABLE_FROM:#x}" in PAGE
-    assert f"every multiple of {codec.ABORTED_STRIDE:,}" in PAGE
+    assert f"every multiple of {index_rows.ABORTED_STRIDE:,}" in PAGE
     assert segments.SegmentOptions().value_bytes_min == 32 * 1024
     assert "rows of 32 KiB or more" in PAGE

@@ -15,7 +15,7 @@ from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import BatchHeader, Encoding, decode_header, payload_of, split_row
 from coordinator_protocol.marker import control_batch, marker_header
 from coordinator_runtime.store import CommitGroup, Family, Mutation
-from partition_log import codec
+from partition_log import codec, index_rows
 from partition_log.state import LogTotals
 from tests.harness.memory_store import MemoryStore
 from tests.harness.stored_batches import encode_batch
@@ -109,7 +109,7 @@ def _moved_stretches(store: MemoryStore, ordinal: int, removed: list[tuple[int, 
     rows: list[Mutation] = []
     start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
     for key, value in store.scan(Family.STRETCHES, start, end):
-        stretch = codec.decode_stretch(key, value)
+        stretch = index_rows.decode_stretch(key, value)
         totals = stretch.totals
         for last_offset, less in removed:
             if last_offset > stretch.last_offset:
@@ -118,7 +118,7 @@ def _moved_stretches(store: MemoryStore, ordinal: int, removed: list[tuple[int, 
                     size_bytes=totals.size_bytes + less.size_bytes,
                     record_count=totals.record_count + less.record_count,
                 )
-        rows.append((Family.STRETCHES, key, codec.encode_stretch(replace(stretch, totals=totals))))
+        rows.append((Family.STRETCHES, key, index_rows.encode_stretch(replace(stretch, totals=totals))))
     return rows
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_runtime.store import CommitGroup, Family
-from partition_log import codec
+from partition_log import index_rows
 from partition_log.aborted import aborted_between
 from partition_log.reading import BATCHES_READ_MAX, AbortedIndex, ReadBudget
 from partition_log.state import AbortedTransaction, PartitionHead
@@ -22,9 +22,9 @@ LOG_END = 60
 
 @pytest.fixture(autouse=True)
 def stride() -> Iterator[None]:
-    before = codec.ABORTED_STRIDE
+    before = index_rows.ABORTED_STRIDE
     yield
-    setattr(codec, "ABORTED_STRIDE", before)  # noqa: B010  a constant of the product
+    setattr(index_rows, "ABORTED_STRIDE", before)  # noqa: B010  a constant of the product
 
 
 @st.composite
@@ -46,9 +46,9 @@ def histories(draw: st.DrawFn) -> list[AbortedTransaction]:
 def filled(store: MemoryStore, history: list[AbortedTransaction], ordinal: int = ORDINAL) -> MemoryStore:
     """The store, with the rows of these in a partition."""
     rows = [
-        (Family.ABORTED, codec.aborted_key(ordinal, offset, each.producer_id), codec.encode_aborted(each))
+        (Family.ABORTED, index_rows.aborted_key(ordinal, offset, each.producer_id), index_rows.encode_aborted(each))
         for each in history
-        for offset in codec.aborted_offsets(each)
+        for offset in index_rows.aborted_offsets(each)
     ]
     store.write([CommitGroup(store.version() + 1, rows)])
     return store
@@ -56,7 +56,7 @@ def filled(store: MemoryStore, history: list[AbortedTransaction], ordinal: int =
 
 def store_of(history: list[AbortedTransaction], stride: int) -> MemoryStore:
     """Neighbouring partitions have aborted transactions, too."""
-    setattr(codec, "ABORTED_STRIDE", stride)  # noqa: B010  a constant of the product
+    setattr(index_rows, "ABORTED_STRIDE", stride)  # noqa: B010  a constant of the product
     store = filled(MemoryStore(), history)
     for neighbour in (ORDINAL - 1, ORDINAL + 1):
         filled(store, [AbortedTransaction(1, 0, 0, LOG_END - 1, 0, 1)], neighbour)
@@ -138,7 +138,7 @@ def test_one_seek_is_enough_however_long_an_abort_lasted_and_whatever_lies_behin
 
 def test_a_stretch_that_is_dense_with_aborts_leaves_room_to_go_on() -> None:
     history = [AbortedTransaction(1, 0, offset, offset + 1, 0, offset + 1) for offset in range(0, 60_000, 2)]
-    store = store_of(history, codec.ABORTED_STRIDE)
+    store = store_of(history, index_rows.ABORTED_STRIDE)
     budget = ReadBudget(0, batches=BATCHES_READ_MAX)
     index = AbortedIndex(store, ORDINAL, PartitionHead(last_abort_offset=59_999), budget)
     assert index.hides(batch(0, 1))

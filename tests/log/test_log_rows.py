@@ -17,7 +17,7 @@ from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from coordinator_runtime.unknown_rows import UnknownRow
-from partition_log import codec
+from partition_log import codec, forgotten_rows, index_rows
 from partition_log.catalog.codec import ACL_TYPE, TOPIC_TYPE, CatalogCodec
 from partition_log.catalog.settings import PayloadValidation
 from partition_log.catalog.state import (
@@ -140,30 +140,30 @@ def test_a_head_comes_back_as_it_was(head: PartitionHead) -> None:
 def test_an_aborted_transaction_comes_back_as_it_was(
     ordinal: int, offset: int, transaction: AbortedTransaction
 ) -> None:
-    key = codec.aborted_key(ordinal, offset, transaction.producer_id)
-    assert codec.decode_aborted(key, codec.encode_aborted(transaction)) == (offset, transaction)
+    key = index_rows.aborted_key(ordinal, offset, transaction.producer_id)
+    assert index_rows.decode_aborted(key, index_rows.encode_aborted(transaction)) == (offset, transaction)
 
 
 @given(ordinals, shards, csns)
 def test_a_forgotten_csn_comes_back_as_it_was(ordinal: int, coordinator_shard: int, csn: int) -> None:
-    key = codec.forgotten_key(ordinal, coordinator_shard)
-    start, end = codec.forgotten_range(ordinal)
+    key = forgotten_rows.forgotten_key(ordinal, coordinator_shard)
+    start, end = forgotten_rows.forgotten_range(ordinal)
     assert codec.head_key(ordinal) < start <= key < end
-    assert codec.decode_forgotten(key, codec.encode_forgotten(csn)) == (coordinator_shard, csn)
+    assert forgotten_rows.decode_forgotten(key, forgotten_rows.encode_forgotten(csn)) == (coordinator_shard, csn)
 
 
 @given(ordinals, remembered)
 def test_what_is_remembered_of_a_forgotten_producer_comes_back_as_it_was(ordinal: int, end: RememberedEnd) -> None:
-    key = codec.remembered_key(ordinal, end.identity)
-    assert codec.remembered_from(ordinal) <= key < codec.remembered_end(ordinal)
-    assert codec.producer_key(ordinal, 2**64 - 1) < codec.remembered_from(ordinal)
-    assert codec.decode_remembered(key, codec.encode_remembered(end)) == end
+    key = forgotten_rows.remembered_key(ordinal, end.identity)
+    assert forgotten_rows.remembered_from(ordinal) <= key < forgotten_rows.remembered_end(ordinal)
+    assert codec.producer_key(ordinal, 2**64 - 1) < forgotten_rows.remembered_from(ordinal)
+    assert forgotten_rows.decode_remembered(key, forgotten_rows.encode_remembered(end)) == end
 
 
 @given(ordinals, stretches)
 def test_a_stretch_comes_back_as_it_was(ordinal: int, stretch: IndexEntry) -> None:
-    key = codec.stretch_key(ordinal, stretch.last_offset)
-    assert codec.decode_stretch(key, codec.encode_stretch(stretch)) == stretch
+    key = index_rows.stretch_key(ordinal, stretch.last_offset)
+    assert index_rows.decode_stretch(key, index_rows.encode_stretch(stretch)) == stretch
 
 
 @given(catalog_records)
@@ -299,18 +299,18 @@ def test_golden_bytes() -> None:
         "000000000000038400000000000000070000000000000002000000000000000100000000000000030000002900000028"
     )  # fmt: skip
     transaction = AbortedTransaction(7, 3, 1, 6, 9, 50)
-    assert codec.aborted_key(5, 6, 7).hex() == "0000000500000000000000060000000000000007"
-    assert codec.encode_aborted(transaction).hex() == "0100030009000000000000000100000000000000060000000000000032"
-    assert codec.forgotten_key(5, 6).hex() == "00000005020006"
-    assert codec.encode_forgotten(50).hex() == "010000000000000032"
+    assert index_rows.aborted_key(5, 6, 7).hex() == "0000000500000000000000060000000000000007"
+    assert index_rows.encode_aborted(transaction).hex() == "0100030009000000000000000100000000000000060000000000000032"
+    assert forgotten_rows.forgotten_key(5, 6).hex() == "00000005020006"
+    assert forgotten_rows.encode_forgotten(50).hex() == "010000000000000032"
     end = RememberedEnd(EndIdentity(9, 50, 7), 1)
-    assert codec.remembered_key(5, end.identity).hex() == "0000000501000900000000000000320000000000000007"
-    assert codec.encode_remembered(end).hex() == "010000000000000001"
+    assert forgotten_rows.remembered_key(5, end.identity).hex() == "0000000501000900000000000000320000000000000007"
+    assert forgotten_rows.encode_remembered(end).hex() == "010000000000000001"
     assert epoch_key(5, 41).hex() == "000000050100000029"
     assert encode_epoch(LeaderEpoch(41, 9, 1_000, LineCause.RESTORE)).hex() == "01000000000000000900000000000003e802"
     assert codec.log_key(5, 6).hex() == "000000050000000000000006"
-    assert codec.stretch_key(5, 6).hex() == "000000050000000000000006"
-    assert codec.encode_stretch(IndexEntry(4, 6, -1, 9, LogTotals(900, 7, 2, 1))).hex() == (
+    assert index_rows.stretch_key(5, 6).hex() == "000000050000000000000006"
+    assert index_rows.encode_stretch(IndexEntry(4, 6, -1, 9, LogTotals(900, 7, 2, 1))).hex() == (
         "010000000000000004ffffffffffffffff0000000000000009"
         "0000000000000384000000000000000700000000000000020000000000000001"
     )  # fmt: skip

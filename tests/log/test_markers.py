@@ -8,7 +8,7 @@ from coordinator_protocol.batch import Encoding, payload_of, verify_batch
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome, decode_marker_payload
 from coordinator_runtime.store import Family
-from partition_log import codec
+from partition_log import codec, index_rows
 from partition_log.requests import DeleteTopics, TopicName
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, UNCOMMITTED, Batch, LogRoom, code, transactional
 
@@ -87,7 +87,7 @@ def test_an_aborted_transaction_has_a_row_and_a_committed_one_has_none(room: Log
     room.end(TX.at(1), COMMIT)
     ordinal = room.ordinal()
     rows = room.store.scan(Family.ABORTED, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))
-    found = [codec.decode_aborted(key, value) for key, value in rows]
+    found = [index_rows.decode_aborted(key, value) for key, value in rows]
     assert [(offset, aborted.txn_epoch, aborted.first_offset, aborted.marker_offset) for offset, aborted in found] == [
         (3, 0, 0, 3)
     ]

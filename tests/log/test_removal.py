@@ -11,7 +11,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import Family
-from partition_log import codec
+from partition_log import codec, forgotten_rows, index_rows
 from partition_log.requests import DeleteRecords, DeleteTopics, Fetch, FetchItem, RecordsToDelete, TopicName
 from partition_log.state import HIGH_WATERMARK, PartitionConfig
 from tests.harness.memory_store import Damage, MemoryStore
@@ -135,7 +135,7 @@ def test_counts_and_searches_go_on_from_what_is_left() -> None:
 
 
 def test_an_aborted_transaction_across_the_log_start_stays_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "ABORTED_STRIDE", 4)
+    monkeypatch.setattr(index_rows, "ABORTED_STRIDE", 4)
     room = room_keeping()
     room.append(Batch(TX, 0))
     for number in range(10):
@@ -156,7 +156,7 @@ def test_a_batch_across_a_multiple_of_the_stride_and_the_log_start_stays_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Its first offset lies before the row that tells that it was aborted, and that before the log start.
-    monkeypatch.setattr(codec, "ABORTED_STRIDE", 4)
+    monkeypatch.setattr(index_rows, "ABORTED_STRIDE", 4)
     room = room_keeping()
     room.append(Batch(count=2))
     room.append(Batch(TX, 0, count=5))
@@ -457,8 +457,10 @@ def test_what_is_remembered_of_a_forgotten_producer_goes_with_its_records() -> N
     ordinal = room.ordinal()
 
     def remembered() -> list[int]:
-        rows = room.store.scan(Family.PRODUCERS, codec.remembered_from(ordinal), codec.remembered_end(ordinal))
-        return [codec.decode_remembered(key, value).first_offset for key, value in rows]
+        rows = room.store.scan(
+            Family.PRODUCERS, forgotten_rows.remembered_from(ordinal), forgotten_rows.remembered_end(ordinal)
+        )
+        return [forgotten_rows.decode_remembered(key, value).first_offset for key, value in rows]
 
     assert remembered() == [0, 2]
     delete(room, 2)
@@ -479,7 +481,7 @@ def test_damage_keeps_one_partition_and_no_other() -> None:
             room.append(Batch(), partition=partition)
     store = room.store
     assert isinstance(store, MemoryStore)
-    store.damage(Family.STRETCHES, codec.stretch_key(room.ordinal(0), 1), Damage.BLOCK)
+    store.damage(Family.STRETCHES, index_rows.stretch_key(room.ordinal(0), 1), Damage.BLOCK)
     room.remove()
     assert (room.head(0).log_start_offset, room.head(1).log_start_offset) == (0, 4)
     assert [found.family for found in room.told] == [Family.STRETCHES]

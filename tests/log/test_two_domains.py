@@ -17,7 +17,7 @@ from coordinator_runtime.decision import Coordinator, Decision, Operation, Recor
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import CommitGroup
 from coordinator_runtime.timeline import Journal
-from partition_log import codec, rules
+from partition_log import forgotten_rows, rules
 from partition_log.codec import LogRows
 from partition_log.partition_state import Append
 from partition_log.records import PartitionCreated
@@ -182,7 +182,7 @@ def without_its_shard(*args: Any, coordinator_shard: int, **fields: Any) -> Any:
     return ENTRY_AFTER_APPEND(*args, coordinator_shard=-1, **fields)
 
 
-DECODE_FORGOTTEN, ENTRY_AFTER_APPEND = codec.decode_forgotten, rules.entry_after_append
+DECODE_FORGOTTEN, ENTRY_AFTER_APPEND = forgotten_rows.decode_forgotten, rules.entry_after_append
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ DECODE_FORGOTTEN, ENTRY_AFTER_APPEND = codec.decode_forgotten, rules.entry_after
     [
         (ForgottenProducers, "csn_of", over_all_shards),
         (ForgottenProducers, "csn_of", of_no_shard),
-        (codec, "decode_forgotten", under_another_shard),
+        (forgotten_rows, "decode_forgotten", under_another_shard),
         (rules, "entry_after_append", without_its_shard),
     ],
 )

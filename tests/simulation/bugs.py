@@ -23,7 +23,7 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.codec import PENDING_OFFSET
 from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import Offsets, OffsetTable
-from partition_log import codec as log_codec
+from partition_log import index_rows
 from partition_log.catalog.state import TopicSet
 from partition_log.requests import TopicResult
 from partition_log.rules import AppendVerdict, MarkerVerdict
@@ -357,7 +357,7 @@ def move_past_what_is_held(move: Any, head: PartitionHead, wanted: int, **kwargs
 
 def remove_the_index_too_early(ranges: Any, ordinal: int, offset: int) -> Any:
     log, index, (family, first, _below) = ranges(ordinal, offset)
-    return [log, index, (family, first, log_codec.aborted_key(ordinal, offset + 4, 0))]
+    return [log, index, (family, first, index_rows.aborted_key(ordinal, offset + 4, 0))]
 
 
 def remove_before_it_is_durable(remove: Any, removal: Any, placed: Any, head: PartitionHead) -> None:

@@ -23,7 +23,7 @@ from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
 from partition_log import batches as log_batches
 from partition_log import codec as log_codec
-from partition_log import load_checks
+from partition_log import index_rows, load_checks
 from partition_log import reading as log_reading
 from partition_log import rules as log_rules
 from partition_log.catalog.codec import CatalogCodec
@@ -412,7 +412,7 @@ MUTANTS = (
     Mutant(
         "leave_out_a_boundary",
         "an aborted transaction has no row at the multiples of the stride that it lies across",
-        ((log_codec, "aborted_offsets", bugs.leave_out_a_boundary),),
+        ((index_rows, "aborted_offsets", bugs.leave_out_a_boundary),),
         {"aborted_stride": 2},
     ),
     Mutant(

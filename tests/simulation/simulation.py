@@ -19,7 +19,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
-from partition_log import codec
+from partition_log import index_rows
 from partition_log.state import Isolation
 from tests.harness.entries import Reading
 from tests.harness.inside import WorldOptions
@@ -117,7 +117,7 @@ class Simulation:
     def run(self) -> History:
         """All of it. Raises whatever the server raises that is not a refusal."""
         constants = (
-            (codec, "ABORTED_STRIDE", self.options.aborted_stride),
+            (index_rows, "ABORTED_STRIDE", self.options.aborted_stride),
             (sink_decisions, "PARTICIPANTS_AT_ONCE", self.options.participants_at_once),
         )
         with ExitStack() as undo:

@@ -23,7 +23,7 @@ from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
 from coordinator_protocol.producers import next_sequence
 from coordinator_runtime.ports import EndIdentity
-from partition_log import codec
+from partition_log import index_rows
 from partition_log.batch_checks import unread, why_unreadable
 from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.state import (
@@ -110,7 +110,7 @@ class PartitionAudit:
         """Return the rows of the index of aborted transactions: at each marker, and at every multiple of the stride
         that a transaction crosses."""
         rows: set[tuple[int, AbortedTransaction]] = set()
-        stride = codec.ABORTED_STRIDE
+        stride = index_rows.ABORTED_STRIDE
         for ended in self.aborted:
             marker, marker_offset = ended.last.marker, ended.last.offset
             aborted = AbortedTransaction(

@@ -25,7 +25,7 @@ from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rocks import ReadOnlyStore
 from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_runtime.unknown_rows import UnknownRow
-from partition_log import codec
+from partition_log import index_rows
 from partition_log.batches import LogDamaged
 from partition_log.catalog.settings import PayloadValidation
 from partition_log.catalog.state import OrdinalsAllocated, TopicSet
@@ -270,7 +270,7 @@ class _Verification:
             (offset, aborted)
             for batch in stored.batches(self._rows, ordinal, start)
             if (aborted := stored.aborted_by(batch)) is not None
-            for offset in codec.aborted_offsets(aborted)
+            for offset in index_rows.aborted_offsets(aborted)
             if offset >= start
         }
         kept = {row for row in stored.aborted_rows(self._rows, ordinal) if row[0] >= start}

@@ -19,7 +19,7 @@ from coordinator_protocol.wire import Buffer
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
 from coordinator_runtime.rows import HistoryRow, steps_of
 from coordinator_runtime.store import Family, StoreDamaged
-from partition_log import codec, partition_state
+from partition_log import codec, forgotten_rows, index_rows, partition_state
 from partition_log.batches import OFFSET_END
 from partition_log.batches import batches as readable_batches
 from partition_log.catalog.codec import CatalogCodec
@@ -205,20 +205,20 @@ def heads(rows: StoredRows) -> dict[int, PartitionHead]:
     for key, value in rows.scan(Family.PARTITIONS, b"", _END):
         ordinal = codec.ordinal_of(key)
         if key == codec.head_key(ordinal):
-            csns = rows.scan(Family.PARTITIONS, *codec.forgotten_range(ordinal))
-            found[ordinal] = codec.decode_head(value, starmap(codec.decode_forgotten, csns))
+            csns = rows.scan(Family.PARTITIONS, *forgotten_rows.forgotten_range(ordinal))
+            found[ordinal] = codec.decode_head(value, starmap(forgotten_rows.decode_forgotten, csns))
     return found
 
 
 def stretches(rows: StoredRows, ordinal: int) -> list[IndexEntry]:
     """Return the finished index entries of a partition, in order."""
     start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
-    return [codec.decode_stretch(key, value) for key, value in rows.scan(Family.STRETCHES, start, end)]
+    return [index_rows.decode_stretch(key, value) for key, value in rows.scan(Family.STRETCHES, start, end)]
 
 
 def producers(rows: StoredRows, ordinal: int) -> dict[int, ProducerEntry]:
     """Return the producers of a partition, by producer id."""
-    start, end = codec.partition_key(ordinal), codec.remembered_from(ordinal)
+    start, end = codec.partition_key(ordinal), forgotten_rows.remembered_from(ordinal)
     return {
         codec.producer_id_of(key): codec.decode_producer(value)
         for key, value in rows.scan(Family.PRODUCERS, start, end)
@@ -227,14 +227,14 @@ def producers(rows: StoredRows, ordinal: int) -> dict[int, ProducerEntry]:
 
 def remembered_ends(rows: StoredRows, ordinal: int) -> list[RememberedEnd]:
     """Return the remembered ends of transactions whose producers a partition has forgotten."""
-    start, end = codec.remembered_from(ordinal), codec.remembered_end(ordinal)
-    return [codec.decode_remembered(key, value) for key, value in rows.scan(Family.PRODUCERS, start, end)]
+    start, end = forgotten_rows.remembered_from(ordinal), forgotten_rows.remembered_end(ordinal)
+    return [forgotten_rows.decode_remembered(key, value) for key, value in rows.scan(Family.PRODUCERS, start, end)]
 
 
 def aborted_rows(rows: StoredRows, ordinal: int) -> list[tuple[int, AbortedTransaction]]:
     """Return the rows of the index of aborted transactions in a partition, each with the offset in its key."""
     start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
-    return [codec.decode_aborted(key, value) for key, value in rows.scan(Family.ABORTED, start, end)]
+    return [index_rows.decode_aborted(key, value) for key, value in rows.scan(Family.ABORTED, start, end)]
 
 
 class Fates:

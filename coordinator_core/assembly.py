@@ -58,6 +58,7 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.codec import examine_batch
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.leases import Leases
+from partition_log.positions import PositionService
 from partition_log.ranges import RangeService
 from partition_log.removal import LogRemoval
 from partition_log.service import LogService
@@ -121,6 +122,7 @@ class Log:
 
     topics: TopicService
     records: LogService
+    positions: PositionService
     ranges: RangeService
     removal: LogRemoval
     snapshots: SnapshotService
@@ -404,6 +406,7 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
             new_topic_id=base.dependencies.new_topic_id,
         ),
         records=records,
+        positions=PositionService(runtime, base.store, records, base.checks.worker),
         ranges=RangeService(base.store, records),
         removal=removal,
         snapshots=SnapshotService(

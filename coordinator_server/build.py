@@ -143,7 +143,7 @@ def build(
     dependencies = _dependencies(config, quotas, assignors, backups, workers)
     core = assemble(runtime, opened.store, config.core_config(), dependencies)
     core.log.records.fetcher.room = answers
-    core.log.records.fetcher.on_work = core.log.records.searches.on_work = reads.spent
+    core.log.records.fetcher.on_work = core.log.positions.searches.on_work = reads.spent
     audit = AuditLog(clock)
     readings = AllReadings(
         numbers=numbers,

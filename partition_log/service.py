@@ -1,4 +1,5 @@
-"""The use cases of records: produce, fetch, positions, producers. What is asked of ranges is in `ranges`.
+"""The use cases of records: produce, fetch, deletion, producers. Those of positions and ranges are in `positions` and
+`ranges`.
 
 Names are resolved in the live catalog, because a partition may be written as soon as its creation is staged: its
 records become durable after it. Reads then look at durable state only. A refusal because of a name waits until the
@@ -54,27 +55,19 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime, write_checked
 from coordinator_runtime.store import Store, StoreUnreadable
-from coordinator_runtime.worker import WorkerLost
 from partition_log.batch_checks import BatchChecks
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import CatalogShard, unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.fetch import Fetcher
-from partition_log.leadership import check_line, epoch_at
 from partition_log.partition_state import Append, Appended
-from partition_log.reading import ReadBudget, bound_of
 from partition_log.records import RemovalCause
 from partition_log.requests import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
     DeleteRecords,
     DeleteRecordsResult,
     DescribeProducers,
     Fetch,
     FetchResult,
-    ListOffsets,
-    OffsetQuery,
-    OffsetResult,
     PartitionStanding,
     Produce,
     ProduceResult,
@@ -82,8 +75,7 @@ from partition_log.requests import (
     RecordsToDelete,
 )
 from partition_log.shard import LogShard
-from partition_log.state import NO_OFFSET, Isolation, MovedLogStart, PartitionHead
-from partition_log.time_search import Place, TimeSearch, TimeSearches
+from partition_log.state import NO_OFFSET, MovedLogStart, PartitionHead
 
 
 class _Result(Protocol):
@@ -126,7 +118,6 @@ class LogService:
         self._authorizer = authorizer
         self._checks = checks
         self.fetcher = Fetcher(runtime, store)
-        self.searches = TimeSearches(runtime, checks.worker)
         self.leases: OffsetLeases = NO_LEASES
         """Told of what somebody wants gone."""
 
@@ -311,80 +302,6 @@ class LogService:
             )
             for result in results
         ]
-
-    def list_offsets(self, command: ListOffsets, context: CallContext) -> Pending[list[OffsetResult]]:
-        """Positions by end or time, in the order asked, all of the same moment: what is appended afterwards is no
-        answer, however long a search takes. A time stands for the first record that a reader of the isolation level is
-        shown with a timestamp of at least that (`time_search`); -1 where no record is that new.
-
-        Raises Refused INVALID_REQUEST for what is no partition's name."""
-        budget = ReadBudget(visible_bytes=0)
-        parts = [self._find_offset(query, command.isolation, context, budget) for query in command.queries]
-        self.fetcher.on_work(budget.work_bytes)
-        return all_of(parts).then(self.when_catalog_durable)
-
-    def _find_offset(
-        self, query: OffsetQuery, isolation: Isolation, context: CallContext, budget: ReadBudget
-    ) -> Pending[OffsetResult]:
-        found = self.find_readable(Permission.DESCRIBE, context, query.name)
-        if isinstance(found, Refused):
-            return settled(OffsetResult(query.name, error=found))
-        placed, head = found
-
-        def result(place: Place) -> OffsetResult:
-            offset, timestamp_ms = place
-            epoch = None if offset == NO_OFFSET else epoch_at(head.leadership, offset)
-            return OffsetResult(placed.name, offset, timestamp_ms, leader_epoch=epoch)
-
-        try:
-            check_line(head, 0, current_leader_epoch=query.current_leader_epoch, last_read_epoch=None)
-            place = self._position(query, placed, head, isolation, context, budget)
-        except Refused as refusal:
-            return settled(OffsetResult(query.name, error=refusal))
-        return place.map(result, partial(self._why_not_found, query.name, placed))
-
-    def _position(
-        self,
-        query: OffsetQuery,
-        placed: PlacedPartition,
-        head: PartitionHead,
-        isolation: Isolation,
-        context: CallContext,
-        budget: ReadBudget,
-    ) -> Pending[Place]:
-        timestamp_ms, bound, ordinal = query.timestamp_ms, bound_of(head, isolation), placed.ref.ordinal
-        if timestamp_ms == LATEST_TIMESTAMP:
-            return settled((bound, -1))
-        if timestamp_ms == EARLIEST_TIMESTAMP:
-            return settled((head.log_start_offset, -1))
-        if timestamp_ms < 0:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                f"{timestamp_ms} is no position: use -1 (latest), -2 (earliest) or Unix milliseconds",
-            )
-
-        def look() -> PartitionHead:
-            found = self.find_readable(Permission.DESCRIBE, context, query.name)
-            if isinstance(found, Refused):
-                raise found
-            if found[0].ref.ordinal != ordinal:
-                raise unresolved(placed.ref.topic)
-            return found[1]
-
-        search = TimeSearch(self._store, ordinal, timestamp_ms, bound=bound, isolation=isolation)
-        return self.searches.find(search, head, look, budget)
-
-    def _why_not_found(self, name: PartitionName, placed: PlacedPartition, error: Exception) -> OffsetResult:
-        """Raises what is not for callers."""
-        if isinstance(error, LogDamaged | StoreUnreadable):
-            error = self.fetcher.damage.met(placed.ref, error)
-        elif isinstance(error, WorkerLost):
-            error = Refused(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the batch with the record was not opened ({error}); ask again"
-            )
-        if not isinstance(error, CoordinatorError):
-            raise error
-        return OffsetResult(name, error=error)
 
     def delete_records(self, command: DeleteRecords, context: CallContext) -> Pending[list[DeleteRecordsResult]]:
         """Delete the records of partitions before an offset, each partition by itself; durable when answered. What lies

@@ -129,6 +129,7 @@ class Inside:
         self.transactions = core.transactions.service
         self.reader = core.transactions.reader
         self.log = core.log.records
+        self.positions = core.log.positions
         self.topics = core.log.topics
         self.removal = core.log.removal
         self.groups = GroupCalls(

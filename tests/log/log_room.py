@@ -23,6 +23,7 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import NewTopic
 from partition_log.counting import count_records
 from partition_log.foreign_markers import ForeignMarkers
+from partition_log.positions import PositionService
 from partition_log.ranges import RangeService
 from partition_log.reading import ReadBudget
 from partition_log.records import DamageFound, RowsRemoved
@@ -172,6 +173,7 @@ class LogRoom:
             checks=self.checks,
             authorizer=ports["authorizer"],
         )
+        self.positions = PositionService(self.runtime, self.store, self.log, self.worker)
         self.removed: list[RowsRemoved] = []
         self.removal = LogRemoval(self.runtime, self.store, self.catalog, self.log.fetcher.damage)
         self.removal.on_removed = self.removed.append
@@ -361,7 +363,7 @@ class LogRoom:
         self, timestamp_ms: int, isolation: Isolation = COMMITTED, partitions: Sequence[int] = (0,), topic: str = TOPIC
     ) -> list[OffsetResult]:
         queries = [OffsetQuery(PartitionName(topic, b"", partition), timestamp_ms) for partition in partitions]
-        return self.log.list_offsets(ListOffsets(queries, isolation), CONTEXT).result()
+        return self.positions.list_offsets(ListOffsets(queries, isolation), CONTEXT).result()
 
     def state(self) -> dict[Any, Any]:
         """Everything the shards hold, as it is on disk, to be compared."""

@@ -69,7 +69,7 @@ OF_PARTITIONS: dict[str, Ask] = {
         room, room.log.fetch(Fetch([FetchItem(name, 0)], wait_ms_max=5_000), CONTEXT)
     ),
     "ListOffsets": lambda room, name: _settled(
-        room, room.log.list_offsets(ListOffsets([OffsetQuery(name, -1)]), CONTEXT)
+        room, room.positions.list_offsets(ListOffsets([OffsetQuery(name, -1)]), CONTEXT)
     ),
     "CountRecords": lambda room, name: _settled(
         room, room.ranges.count_records(CountRecords([CountQuery(name, 0)]), CONTEXT)

@@ -294,7 +294,7 @@ def test_the_epoch_that_a_reader_takes_for_the_present_one_must_be_that(room: Lo
     assert code(room.read(current_leader_epoch=SECOND)) is ErrorCode.FENCED_LEADER_EPOCH
     assert code(room.read(current_leader_epoch=THIRD + 1)) is ErrorCode.UNKNOWN_LEADER_EPOCH
     queries = [OffsetQuery(PartitionName(TOPIC, b"", 0), -1, epoch) for epoch in (THIRD, SECOND, THIRD + 1)]
-    found = room.log.list_offsets(ListOffsets(queries), CONTEXT)
+    found = room.positions.list_offsets(ListOffsets(queries), CONTEXT)
     room.flush()
     assert [code(result) for result in found.result()] == [
         ErrorCode.NONE,

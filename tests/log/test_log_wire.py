@@ -48,7 +48,8 @@ RESPONSES: dict[str, Any] = {
 def call(room: LogRoom, request: Message) -> Any:
     """What the dispatcher does with the bytes of a call."""
     method = type(request).__name__.removesuffix("Request")
-    of_records, of_ranges = LogServicer(room.topics, room.log, room.foreign_markers), RangeServicer(room.ranges)
+    of_records = LogServicer(room.topics, room.log, room.positions, room.foreign_markers)
+    of_ranges = RangeServicer(room.ranges)
     servicer = of_ranges if hasattr(of_ranges, method) else of_records
     received: Any = type(request).FromString(request.SerializeToString())
 

@@ -108,7 +108,7 @@ def ask(room: LogRoom, *timestamps_ms: int, isolation: Isolation = COMMITTED) ->
     """Begin one search for each of the times, in the same partition, by one call."""
     name = PartitionName(TOPIC, b"", 0)
     command = ListOffsets([OffsetQuery(name, timestamp_ms) for timestamp_ms in timestamps_ms], isolation)
-    return room.log.list_offsets(command, CONTEXT)
+    return room.positions.list_offsets(command, CONTEXT)
 
 
 def go_on(room: LogRoom) -> None:
@@ -412,7 +412,7 @@ def test_a_long_search_goes_on_in_later_turns_side_by_side_with_others() -> None
         room.append(plain(time_ms))
     delete(room, 1)
     worked: list[int] = []
-    room.log.searches.on_work = worked.append
+    room.positions.searches.on_work = worked.append
     long, short = ask(room, 99), ask(room, 0)
     assert (long.is_settled, short.result()[0].offset) == (False, 1)
     turns = 0
@@ -432,7 +432,7 @@ def test_one_call_for_many_partitions_is_done_in_turns() -> None:
     for partition in range(40):
         room.append(plain(10, 20), partition=partition)
     queries = [OffsetQuery(PartitionName(TOPIC, b"", partition), 15) for partition in range(40)]
-    searched = room.log.list_offsets(ListOffsets(queries), CONTEXT)
+    searched = room.positions.list_offsets(ListOffsets(queries), CONTEXT)
     turns = 0
     while not searched.is_settled:
         go_on(room)

@@ -272,7 +272,7 @@ def test_name_and_id_must_belong_together_everywhere(
     sent = room.log.produce(Produce(None, (Batch().item(partition),)), CONTEXT)
     room.flush()
     fetched = room.log.fetch(Fetch((FetchItem(partition, 0),)), CONTEXT)
-    listed = room.log.list_offsets(ListOffsets([OffsetQuery(partition, -1)], COMMITTED), CONTEXT)
+    listed = room.positions.list_offsets(ListOffsets([OffsetQuery(partition, -1)], COMMITTED), CONTEXT)
     described = room.topics.describe_topics(DescribeTopics([TopicName(name, ids[key])]), CONTEXT)
     answers = [sent.result()[0], fetched.result()[0], listed.result()[0], described[0]]
     assert [code(answer) for answer in answers] == [expected] * 4
@@ -286,13 +286,17 @@ def test_answers_carry_the_name_and_the_id_whichever_was_asked(room: LogRoom) ->
     room.flush()
     assert sent.result()[0].name == full
     assert room.log.fetch(Fetch((FetchItem(by_id, 0),)), CONTEXT).result()[0].name == full
-    assert room.log.list_offsets(ListOffsets([OffsetQuery(by_id, -1)], COMMITTED), CONTEXT).result()[0].name == full
+    assert (
+        room.positions.list_offsets(ListOffsets([OffsetQuery(by_id, -1)], COMMITTED), CONTEXT).result()[0].name == full
+    )
 
 
 def test_a_refusal_that_rests_on_a_deletion_waits_for_it(room: LogRoom) -> None:
     room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
     sent, fetched = room.send(Batch()), room.fetch()
-    listed = room.log.list_offsets(ListOffsets([OffsetQuery(PartitionName(TOPIC, b"", 0), -1)], COMMITTED), CONTEXT)
+    listed = room.positions.list_offsets(
+        ListOffsets([OffsetQuery(PartitionName(TOPIC, b"", 0), -1)], COMMITTED), CONTEXT
+    )
     assert not any([sent.is_settled, fetched.is_settled, listed.is_settled])
     room.flush()
     answers = [sent.result()[0], fetched.result()[0], listed.result()[0]]

@@ -30,7 +30,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
     return [
         TransactionServicer(transactions.service, transactions.reader, address),
         SinkServicer(transactions.sinks),
-        LogServicer(log.topics, log.records, log.foreign_markers),
+        LogServicer(log.topics, log.records, log.positions, log.foreign_markers),
         RangeServicer(log.ranges),
         SnapshotServicer(log.snapshots),
         AdminServicer(core.config.limits, core.admin, core.checks.disk),

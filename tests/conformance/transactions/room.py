@@ -25,6 +25,7 @@ from coordinator_server.grpc_front.wire.log.servicer import LogServicer
 from coordinator_server.grpc_front.wire.transactions.servicer import NodeAddress, TransactionServicer
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from partition_log.foreign_markers import ForeignMarkers
+from partition_log.positions import PositionService
 from partition_log.service import LogService
 from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.combinations import wanted_two_phase
@@ -181,15 +182,10 @@ class Room(World):
         markers = ForeignMarkers(
             inside.runtime, inside.catalog, guard=ProducerOwners(inside.runtime), authorizer=authorizer
         )
-        log = LogService(
-            inside.runtime,
-            self.shelf.store,
-            inside.catalog,
-            verifier=verifier,
-            authorizer=authorizer,
-            checks=checks_here(self.options.limits()),
-        )
-        return LogServicer(inside.topics, log, markers)
+        checks, store = checks_here(self.options.limits()), self.shelf.store
+        log = LogService(inside.runtime, store, inside.catalog, verifier=verifier, authorizer=authorizer, checks=checks)
+        positions = PositionService(inside.runtime, store, log, checks.worker)
+        return LogServicer(inside.topics, log, positions, markers)
 
     def while_loading(self, request: Message) -> int:
         """The number of the error that a server answers this request with before it has loaded its state."""

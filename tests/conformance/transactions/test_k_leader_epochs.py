@@ -116,7 +116,7 @@ def test_a_search_that_takes_another_epoch_for_the_present_one(split: bool) -> N
     transact(room, "orders", "a")
     begin_epoch(room, 5)
     queries = [OffsetQuery(partition_name("t-0"), -1, epoch) for epoch in (5, 4, 6, None)]
-    found = room.told(room.inside.log.list_offsets(ListOffsets(queries), CallContext()))
+    found = room.told(room.inside.positions.list_offsets(ListOffsets(queries), CallContext()))
     assert [code(result) for result in found] == [0, 74, 75, 0]
 
 
@@ -171,7 +171,7 @@ def test_offsets_are_found_with_their_epochs(split: bool) -> None:
     begin_epoch(room, 20)
     transact(room, "orders", "b")
     queries = [OffsetQuery(partition_name("t-0"), time_ms) for time_ms in (-2, -1, _BEGAN_2025_MS + 20_000)]
-    found = room.told(room.inside.log.list_offsets(ListOffsets(queries), CallContext()))
+    found = room.told(room.inside.positions.list_offsets(ListOffsets(queries), CallContext()))
     assert [(result.offset, result.leader_epoch) for result in found] == [(0, 0), (4, 20), (2, 20)]
 
 
@@ -298,7 +298,7 @@ def test_a_range_is_served_as_it_was_planned_or_not_at_all(split: bool) -> None:
     kept = backup(room)
     transact(room, "orders", "lost")
     planned = room.told(
-        room.inside.log.list_offsets(ListOffsets([OffsetQuery(partition_name("t-0"), -1)]), CallContext())
+        room.inside.positions.list_offsets(ListOffsets([OffsetQuery(partition_name("t-0"), -1)]), CallContext())
     )
     assert [(found.offset, found.leader_epoch) for found in planned] == [(4, 0)]
     begin_epoch(room, 9, kept)

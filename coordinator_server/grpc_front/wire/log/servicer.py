@@ -45,6 +45,7 @@ from coordinator_server.grpc_front.wire.log.snapshots import filter_of
 from partition_log.catalog.settings import Origin, SettingsChange
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, MarkerResult, WriteTxnMarkers
+from partition_log.positions import PositionService
 from partition_log.requests import (
     AlterTopicConfigs,
     CreatePartitions,
@@ -104,9 +105,12 @@ _KINDS: Final = {
 class LogServicer:
     """One method per RPC. Errors of a whole call are raised or carried by the Pending; the dispatcher answers them."""
 
-    def __init__(self, topics: TopicService, log: LogService, markers: ForeignMarkers) -> None:
+    def __init__(
+        self, topics: TopicService, log: LogService, positions: PositionService, markers: ForeignMarkers
+    ) -> None:
         self._topics = topics
         self._log = log
+        self._positions = positions
         self._markers = markers
 
     def CreateTopics(
@@ -157,7 +161,7 @@ class LogServicer:
     def ListOffsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext
     ) -> Pending[log_pb2.ListOffsetsResponse]:
-        return self._log.list_offsets(list_offsets(request), context).map(list_offsets_response)
+        return self._positions.list_offsets(list_offsets(request), context).map(list_offsets_response)
 
     def DeleteRecords(
         self, request: log_pb2.DeleteRecordsRequest, context: CallContext

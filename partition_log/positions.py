@@ -1,0 +1,107 @@
+"""The use case of positions: the offsets at the ends of logs, and those that a time stands for.
+
+Source: spec log-and-runtime 2.4.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_runtime.pending import Pending, all_of, settled
+from coordinator_runtime.ports import CallContext, PartitionName, Permission
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store, StoreUnreadable
+from coordinator_runtime.worker import Worker, WorkerLost
+from partition_log.batches import LogDamaged
+from partition_log.catalog.shard import unresolved
+from partition_log.catalog.state import PlacedPartition
+from partition_log.leadership import check_line, epoch_at
+from partition_log.reading import ReadBudget, bound_of
+from partition_log.requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListOffsets, OffsetQuery, OffsetResult
+from partition_log.service import LogService
+from partition_log.state import NO_OFFSET, Isolation, PartitionHead
+from partition_log.time_search import Place, TimeSearch, TimeSearches
+
+
+class PositionService:
+    """Finds positions in logs."""
+
+    def __init__(self, runtime: Runtime, store: Store, log: LogService, worker: Worker) -> None:
+        self._store = store
+        self._log = log
+        self.searches = TimeSearches(runtime, worker)
+
+    def list_offsets(self, command: ListOffsets, context: CallContext) -> Pending[list[OffsetResult]]:
+        """Positions by end or time, in the order asked, all of the same moment: what is appended afterwards is no
+        answer, however long a search takes. A time stands for the first record that a reader of the isolation level is
+        shown with a timestamp of at least that (`time_search`); -1 where no record is that new.
+
+        Raises Refused INVALID_REQUEST for what is no partition's name."""
+        budget = ReadBudget(visible_bytes=0)
+        parts = [self._find(query, command.isolation, context, budget) for query in command.queries]
+        self._log.fetcher.on_work(budget.work_bytes)
+        return all_of(parts).then(self._log.when_catalog_durable)
+
+    def _find(
+        self, query: OffsetQuery, isolation: Isolation, context: CallContext, budget: ReadBudget
+    ) -> Pending[OffsetResult]:
+        found = self._log.find_readable(Permission.DESCRIBE, context, query.name)
+        if isinstance(found, Refused):
+            return settled(OffsetResult(query.name, error=found))
+        placed, head = found
+
+        def result(place: Place) -> OffsetResult:
+            offset, timestamp_ms = place
+            epoch = None if offset == NO_OFFSET else epoch_at(head.leadership, offset)
+            return OffsetResult(placed.name, offset, timestamp_ms, leader_epoch=epoch)
+
+        try:
+            check_line(head, 0, current_leader_epoch=query.current_leader_epoch, last_read_epoch=None)
+            place = self._position(query, placed, head, isolation, context, budget)
+        except Refused as refusal:
+            return settled(OffsetResult(query.name, error=refusal))
+        return place.map(result, partial(self._result_of_error, query.name, placed))
+
+    def _position(
+        self,
+        query: OffsetQuery,
+        placed: PlacedPartition,
+        head: PartitionHead,
+        isolation: Isolation,
+        context: CallContext,
+        budget: ReadBudget,
+    ) -> Pending[Place]:
+        timestamp_ms, bound, ordinal = query.timestamp_ms, bound_of(head, isolation), placed.ref.ordinal
+        if timestamp_ms == LATEST_TIMESTAMP:
+            return settled((bound, -1))
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            return settled((head.log_start_offset, -1))
+        if timestamp_ms < 0:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"{timestamp_ms} is no position: use -1 (latest), -2 (earliest) or Unix milliseconds",
+            )
+
+        def look() -> PartitionHead:
+            found = self._log.find_readable(Permission.DESCRIBE, context, query.name)
+            if isinstance(found, Refused):
+                raise found
+            if found[0].ref.ordinal != ordinal:
+                raise unresolved(placed.ref.topic)
+            return found[1]
+
+        search = TimeSearch(self._store, ordinal, timestamp_ms, bound=bound, isolation=isolation)
+        return self.searches.find(search, head, look, budget)
+
+    def _result_of_error(self, name: PartitionName, placed: PlacedPartition, error: Exception) -> OffsetResult:
+        """Raises what is not for callers."""
+        if isinstance(error, LogDamaged | StoreUnreadable):
+            error = self._log.fetcher.damage.met(placed.ref, error)
+        elif isinstance(error, WorkerLost):
+            error = Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the batch with the record was not opened ({error}); ask again"
+            )
+        if not isinstance(error, CoordinatorError):
+            raise error
+        return OffsetResult(name, error=error)

@@ -22,8 +22,8 @@ from tests.harness.certificates import Authority
 from tests.harness.manual_clock import ManualClock
 from tests.harness.patience import until
 from tests.harness.transports import skip_what_is_missing
+from tests.server.asking_server import Tokens, serving, with_tls
 from tests.server.fake_servicer import FIND_COORDINATOR
-from tests.server.test_authentication import Tokens, serving, with_tls
 
 ETL = "User:etl"
 

@@ -51,7 +51,7 @@ from tests.harness.server_process import ServerProcess
 from tests.harness.transports import ONE_SHORT
 from tests.ops.prometheus_process import metrics_address
 from tests.permissions.guarded_room import GuardedRoom
-from tests.server.test_authentication import Tokens
+from tests.server.asking_server import Tokens
 from tests.server.test_exhaustion import FLOODED_GROWTH_MIB_MAX, FLOODS_LAST_SECONDS, GROWTH_MIB_MAX, gives_back
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("transport", ONE_SHORT, indirect=True)]

@@ -1,9 +1,7 @@
-"""Who calls: certificates and tokens on a listener, what strangers learn, and what becomes of open sessions."""
+"""Callers on a listener that asks who they are: their principals, open sessions, and calls of strangers."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -11,15 +9,13 @@ import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
-from structlog.testing import capture_logs
 
 from coordinator_api.v1 import session_pb2, transaction_pb2
 from coordinator_client.transport.grpc_transport import SESSION_PATH
 from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.errors import ErrorClass, ErrorCode
-from coordinator_runtime.clock import Clock, SystemClock
-from coordinator_server.grpc_front.transports import TransportName, TransportOptions
-from coordinator_server.listeners import Identities, Listener, Listeners
+from coordinator_server.grpc_front.transports import TransportName
+from coordinator_server.listeners import Identities, Listener
 from coordinator_server.security.authentication import (
     LEFT_TO_END_SECONDS,
     AuthenticationMethod,
@@ -29,100 +25,27 @@ from coordinator_server.security.authentication import (
     Presented,
     Reason,
     SessionCredentials,
-    Unauthenticated,
 )
-from coordinator_server.security.certificates import CertificateNames
 from coordinator_server.security.tls import ClientAuth
-from coordinator_server.security.tokens import ReloadingTokens, TokensRefused, new_token, read_tokens
+from coordinator_server.security.tokens import ReloadingTokens
 from coordinator_server.settings.config import Config
-from coordinator_server.traffic.admission import Admission, AdmissionLimits
-from tests.cli.terminal import Terminal
-from tests.harness.certificates import DAY, Authority, Pair
-from tests.harness.gated import GatedDispatcher
+from tests.harness.certificates import Authority
 from tests.harness.manual_clock import ManualClock
-from tests.harness.transports import skip_what_is_missing, wanted_transport
-from tests.server.fake_servicer import FIND_COORDINATOR, SERVICE, FakeTransactionServicer
-
-CLOCK = SystemClock()
-HOST = "127.0.0.1"
-HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "ca")
-
-
-class Tokens:
-    """A tokens file, and the tokens that were put into it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.file = directory / "tokens.toml"
-        self.file.write_text("")
-        self._made = 0
-
-    def add(self, principal: str, *, expires: str = "") -> str:
-        self._made += 1
-        token, table = new_token(f"t{self._made}", bytes([self._made]) * 32, principal, None)
-        self.file.write_text(self.file.read_text() + table + (f"expires = {expires}\n" if expires else ""))
-        return token
-
-    def withdraw_all(self) -> None:
-        self.file.write_text("# nobody\n")
-
-
-def secret_of(token: str) -> str:
-    """What of a token is a secret, behind its prefix and its id; it may hold underscores of its own."""
-    _prefix, _id, secret = token.split("_", 2)
-    return secret
-
-
-@pytest.fixture
-def tokens(tmp_path: Path) -> Tokens:
-    return Tokens(tmp_path)
-
-
-def reason(authenticator: Authenticator, shown: Presented) -> Reason:
-    with pytest.raises(Unauthenticated) as refused:
-        authenticator.principal(shown, "10.0.0.7")
-    assert refused.value.message == "authentication required"
-    return refused.value.reason
-
-
-def bearer(token: str) -> Presented:
-    return Presented(f"Bearer {token}")
-
-
-# Tokens
-
-
-def test_a_token_names_its_principal(tokens: Tokens) -> None:
-    etl, other = tokens.add("User:etl"), tokens.add('User:a "b" c')
-    who = Authenticator(CLOCK, tokens=ReloadingTokens(tokens.file, CLOCK))
-    assert who.principal(bearer(etl), HOST) == "User:etl"
-    assert who.principal(Presented(f"bearer {other}"), HOST) == 'User:a "b" c'
-
-
-def test_every_stranger_is_told_the_same_and_the_operator_why(tokens: Tokens) -> None:
-    etl, old = tokens.add("User:etl"), tokens.add("User:old", expires="2020-01-01T00:00:00Z")
-    who = Authenticator(CLOCK, tokens=ReloadingTokens(tokens.file, CLOCK))
-    with capture_logs() as log:
-        assert reason(who, Presented()) is Reason.NOTHING_SHOWN
-        assert reason(who, Presented(etl)) is Reason.NO_BEARER
-        assert reason(who, bearer(etl[:-1])) is Reason.UNKNOWN_TOKEN
-        assert reason(who, bearer("txl_t9_" + secret_of(etl))) is Reason.UNKNOWN_TOKEN
-        assert reason(who, bearer("tyl" + etl[3:])) is Reason.UNKNOWN_TOKEN
-        assert reason(who, bearer("")) is Reason.UNKNOWN_TOKEN
-        assert reason(who, bearer("x" * 100_000)) is Reason.UNKNOWN_TOKEN
-        assert reason(who, bearer(old)) is Reason.EXPIRED_TOKEN
-        assert reason(who, bearer(old)) is Reason.EXPIRED_TOKEN
-    assert who.refusals == {"nothing_shown": 1, "no_bearer": 1, "unknown_token": 5, "expired_token": 2}
-    # One line a second for each reason.
-    assert [line["reason"] for line in log] == ["nothing_shown", "no_bearer", "unknown_token", "expired_token"]
-    assert log[-1]["details"] == "token t2 of User:old"
-    for secret in (etl, old, secret_of(etl)):
-        assert secret not in repr(log)
-        assert secret not in repr(bearer(secret))
+from tests.harness.transports import skip_what_is_missing
+from tests.server.asking_server import (
+    CLOCK,
+    HOST,
+    Tokens,
+    bearer,
+    channel_to,
+    end_txn,
+    find,
+    names,
+    reason,
+    serving,
+    with_tls,
+)
+from tests.server.fake_servicer import FIND_COORDINATOR
 
 
 def test_a_token_is_not_taken_where_only_certificates_are(tokens: Tokens, authority: Authority) -> None:
@@ -133,112 +56,6 @@ def test_a_token_is_not_taken_where_only_certificates_are(tokens: Tokens, author
     both = Authenticator(CLOCK, tokens=ReloadingTokens(tokens.file, CLOCK), certificates=names(authority))
     assert both.principal(shown, HOST) == "User:etl"
     assert reason(both, Presented("Bearer no", shown.certificates)) is Reason.UNKNOWN_TOKEN
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("[[tokens]", "is no TOML"),
-        ("[[token]]\nid = 'a'", "token is unknown; did you mean tokens?"),
-        ("[[tokens]]\nid = 'a b'\nprincipal = 'User:a'\nsha256 = '" + "0" * 64 + "'", "tokens.0.id"),
-        ("[[tokens]]\nid = 'a'\nprincipal = 'a'\nsha256 = '" + "0" * 64 + "'", "write User:NAME"),
-        ("[[tokens]]\nid = 'a'\nprincipal = 'User:*'\nsha256 = '" + "0" * 64 + "'", "a token is one caller's"),
-        ("[[tokens]]\nid = 'a'\nprincipal = 'User:a'\nsha256 = 'secret'", "tokens.0.sha256"),
-        (2 * ("[[tokens]]\nid = 'a'\nprincipal = 'User:a'\nsha256 = '" + "0" * 64 + "'\n"), "two tokens of one id"),
-    ],
-)
-def test_half_a_file_is_refused_and_the_old_tokens_count(tokens: Tokens, content: str, said: str) -> None:
-    etl = tokens.add("User:etl")
-    kept = ReloadingTokens(tokens.file, CLOCK)
-    tokens.file.write_text(content)
-    with pytest.raises(TokensRefused, match=said) as refused:
-        read_tokens(tokens.file)
-    assert "'secret'" not in str(refused.value)
-    with capture_logs() as log:
-        kept.look()
-        kept.look()
-    assert [line["event"] for line in log] == ["tokens_refused"]
-    assert kept.refusal is not None
-    assert kept.of_token(etl) == "User:etl"
-
-
-def test_a_withdrawn_token_counts_no_more_and_a_new_one_does(tokens: Tokens) -> None:
-    old = tokens.add("User:etl")
-    kept = ReloadingTokens(tokens.file, CLOCK)
-    tokens.withdraw_all()
-    new = tokens.add("User:etl")
-    kept.look()
-    assert kept.of_token(new) == "User:etl"
-    with pytest.raises(Unauthenticated):
-        kept.of_token(old)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TokensRefused, match="gone cannot be read: No such file"):
-        ReloadingTokens(tmp_path / "gone", CLOCK)
-
-
-# Certificates
-
-
-def names(authority: Authority, rule: NameRule | None = None, clock: ManualClock | None = None) -> CertificateNames:
-    return CertificateNames(authority.ca_file.read_bytes, rule or NameRule(), clock or CLOCK)
-
-
-def of_certificate(found: CertificateNames, pair: Pair) -> str:
-    return found.of_certificates((pair.certificate.read_bytes(),))
-
-
-@pytest.mark.parametrize(
-    ("rule", "principal"),
-    [
-        (NameRule(), "User:CN=etl"),
-        (NameRule(NameSource.CN), "User:etl"),
-        (NameRule(NameSource.DNS, r"(.+)\.jobs\.example"), "User:nightly"),
-        (NameRule(NameSource.DNS, r"nightly.*"), "User:nightly.jobs.example"),
-    ],
-)
-def test_a_certificate_names_its_principal_by_the_rule(authority: Authority, rule: NameRule, principal: str) -> None:
-    pair = authority.issue("etl", "nightly.jobs.example", "etl.example", is_server=False)
-    assert of_certificate(names(authority, rule), pair) == principal
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        NameRule(NameSource.URI),
-        NameRule(NameSource.DNS),
-        NameRule(NameSource.CN, "other"),
-        NameRule(NameSource.DNS, "()e.*"),
-    ],
-)
-def test_no_name_several_names_and_an_empty_one_are_refused(authority: Authority, rule: NameRule) -> None:
-    pair = authority.issue("etl", "nightly.jobs.example", "etl.example")
-    with pytest.raises(Unauthenticated) as refused:
-        of_certificate(names(authority, rule), pair)
-    assert refused.value.reason is Reason.NO_PRINCIPAL
-
-
-def test_a_certificate_called_everybody_is_nobody(authority: Authority) -> None:
-    with pytest.raises(Unauthenticated) as refused:
-        of_certificate(names(authority, NameRule(NameSource.CN)), authority.issue("*", "a"))
-    assert refused.value.reason is Reason.NO_PRINCIPAL
-
-
-def test_what_expires_or_loses_its_ca_after_the_handshake_counts_no_more(authority: Authority, tmp_path: Path) -> None:
-    pair, clock = authority.issue("etl", lasts=DAY), ManualClock(wall_ms=CLOCK.wall_ms())
-    found = names(authority, clock=clock)
-    assert of_certificate(found, pair) == "User:CN=etl"
-    clock.advance(25 * HOUR_MS)
-    with pytest.raises(Unauthenticated) as refused:
-        of_certificate(found, pair)
-    assert refused.value.reason is Reason.EXPIRED_CERTIFICATE
-    found = names(authority)
-    of_certificate(found, pair)
-    Authority(tmp_path, "ca")
-    with pytest.raises(Unauthenticated) as refused:
-        of_certificate(found, pair)
-    assert refused.value.reason is Reason.UNKNOWN_CA
 
 
 # Sessions
@@ -278,48 +95,6 @@ def test_a_session_ends_with_its_credential_and_is_cut_where_it_lingers(tokens: 
 # On the wire
 
 on_both = pytest.mark.usefixtures("transport")
-
-
-@asynccontextmanager
-async def serving(
-    listener: Listener,
-    identities: Identities,
-    name: TransportName | None = None,
-    *,
-    clock: Clock = CLOCK,
-    options: TransportOptions | None = None,
-) -> AsyncIterator[tuple[Listeners, FakeTransactionServicer]]:
-    listeners, servicer = Listeners(), FakeTransactionServicer()
-    try:
-        options = options or TransportOptions(1 << 20)
-        listeners.open([listener], name or wanted_transport(), [SERVICE.full_name], clock, options, identities)
-        dispatcher = GatedDispatcher(
-            [SERVICE], Admission(AdmissionLimits(), lambda: 0), CLOCK, message_bytes_max=1 << 20
-        )
-        dispatcher.open([servicer])
-        await listeners.start(dispatcher)
-        yield listeners, servicer
-    finally:
-        await listeners.give_back()
-
-
-def with_tls(pair: Pair, **more: object) -> Listener:
-    return Listener.model_validate(
-        {"listen": f"{HOST}:0", "tls_certificate_file": pair.certificate, "tls_key_file": pair.key} | more
-    )
-
-
-def channel_to(listeners: Listeners, authority: Authority, shown: Pair | None = None, token: str = "") -> aio.Channel:
-    pair = () if shown is None else (shown.key.read_bytes(), shown.certificate.read_bytes())
-    credentials = grpc.ssl_channel_credentials(authority.ca_file.read_bytes(), *pair)
-    if token:
-        credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
-    return aio.secure_channel(str(listeners.first.address), credentials)
-
-
-async def find(channel: aio.Channel, method: str = FIND_COORDINATOR, body: bytes = b"") -> bytes:
-    answer: bytes = await channel.unary_unary(method)(body)
-    return answer
 
 
 @on_both
@@ -451,14 +226,6 @@ async def test_a_revoked_session_begins_nothing_more_and_answers_all_the_same(
         assert await stream.code() is grpc.StatusCode.OK
 
 
-def end_txn(correlation_id: int) -> session_pb2.SessionCall:
-    return session_pb2.SessionCall(
-        correlation_id=correlation_id,
-        method=f"/{SERVICE.full_name}/EndTxn",
-        body=transaction_pb2.EndTxnRequest().SerializeToString(),
-    )
-
-
 @pytest.mark.parametrize("transport", [TransportName.GRPC, TransportName.NATIVE])
 async def test_nothing_of_a_strangers_call_is_read(
     tokens: Tokens, authority: Authority, transport: TransportName
@@ -535,27 +302,3 @@ def test_rules_of_access_hold_as_soon_as_one_listener_asks() -> None:
     assert asking.core_config().enforces_acls
     assert asking.core_config().super_users == ("User:root", "User:CN=ops,O=Example")
     assert asking.all_listeners()[1].methods == {AuthenticationMethod.TOKEN}
-
-
-# The command
-
-
-def test_tokens_are_made_and_listed_without_their_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    txnctl, file = Terminal(monkeypatch), tmp_path / "tokens.toml"
-    made = txnctl("token", "create", str(file), "--principal", "User:etl", "--id", "etl-1", "--expires", "90d").well()
-    token = made.stdout.strip()
-    assert ReloadingTokens(file, CLOCK).of_token(token) == "User:etl"
-    assert file.stat().st_mode & 0o777 == 0o600
-    other = txnctl("token", "create", str(file), "--principal", "User:b", "--id", "b").well().stdout.strip()
-    assert ReloadingTokens(file, CLOCK).of_token(other) == "User:b"
-    shown = txnctl("token", "list", str(file), "-o", "json").well().document
-    assert [(row["id"], row["principal"], row["expires"] is None) for row in shown] == [
-        ("etl-1", "User:etl", False),
-        ("b", "User:b", True),
-    ]
-    assert secret_of(token) not in file.read_text()
-    txnctl("token", "create", str(file), "--principal", "User:c", "--id", "b").refused(2, "has a token b already")
-    txnctl("token", "create", str(file), "--principal", "c", "--id", "c").refused(
-        2, "--principal: 'c' is no principal: write User:NAME"
-    )
-    txnctl("token", "create", str(file), "--principal", "User:c", "--id", "c c").refused(2, "--id")

@@ -38,7 +38,7 @@ from tests.harness.certificates import DAY, Authority, Pair
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.manual_clock import ManualClock
 from tests.harness.web_tokens import Issuer
-from tests.server.test_authentication import Tokens, channel_to, end_txn, find, serving, with_tls
+from tests.server.asking_server import Tokens, channel_to, end_txn, find, serving, with_tls
 
 pytestmark = pytest.mark.usefixtures("transport")
 HOUR_S = 3_600

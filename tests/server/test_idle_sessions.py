@@ -18,8 +18,8 @@ from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.listeners import NOBODY_ASKED, Listener, Listeners
 from tests.harness.in_process import in_process_server
 from tests.harness.manual_clock import ManualClock
+from tests.server.asking_server import HOST, serving
 from tests.server.fake_servicer import FakeTransactionServicer
-from tests.server.test_authentication import HOST, serving
 
 IDLE_MS = 60_000
 

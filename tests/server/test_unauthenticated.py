@@ -21,7 +21,7 @@ from coordinator_server.security.tokens import ReloadingTokens
 from tests.harness.certificates import Authority
 from tests.harness.patience import DEADLINE_SECONDS, looks, until
 from tests.harness.transports import skip_what_is_missing
-from tests.server.test_authentication import HOST, Tokens, channel_to, find, serving, with_tls
+from tests.server.asking_server import HOST, Tokens, channel_to, find, serving, with_tls
 
 
 @dataclass(frozen=True, slots=True)

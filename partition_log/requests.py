@@ -1,6 +1,6 @@
-"""The commands that the services of the log take, named as the RPCs are, and the values that they give.
+"""Commands of the log's services, named as the RPCs are, and the values that the services return.
 
-A result that is a refusal carries its error and nothing else that means anything, unless its class says so.
+In a refused result only the error has a meaning, unless its class says otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CreateTopics(Struct, frozen=True):
 
 
 class NamedPartition(Struct, frozen=True):
-    """What is asked of one partition or told of it, by the name that the request has for it."""
+    """Base class of queries and results of one partition, under the name that the request has for it."""
 
     name: PartitionName
 
@@ -50,38 +50,38 @@ class DeleteTopics(Struct, frozen=True):
 
 
 class DescribeTopics(Struct, frozen=True):
-    """Topics to be described; none: all of them."""
+    """Topics to be described; empty for all topics."""
 
     topics: Sequence[TopicName] = ()
 
 
 class CreatePartitions(Struct, frozen=True):
-    """Topics that shall have more partitions."""
+    """Topics that get more partitions."""
 
     topics: Sequence[MorePartitions]
 
 
 class AlterTopicConfigs(Struct, frozen=True):
-    """Topics whose settings shall change."""
+    """Topics whose settings change."""
 
     topics: Sequence[TopicToAlter]
 
 
 class DescribeTopicConfigs(Struct, frozen=True):
-    """Topics whose settings are asked for; none: those of all topics."""
+    """Topics whose settings are asked for; empty for all topics."""
 
     topics: Sequence[TopicName] = ()
 
 
 class TopicConfigs(TopicName, frozen=True):
-    """All settings of a topic, also those that it does not have itself."""
+    """All settings of a topic, including those that it inherits."""
 
     settings: Sequence[SettingValue] = ()
     error: CoordinatorError | None = None
 
 
 class TopicResult(TopicName, frozen=True):
-    """What became of one topic of a request."""
+    """Result for one topic of a request."""
 
     partition_count: int = 0
     error: CoordinatorError | None = None
@@ -92,7 +92,7 @@ class DescribedTopic(TopicName, frozen=True):
 
     heads: tuple[PartitionHead, ...] = ()
     config: Mapping[str, str] = MappingProxyType({})
-    """The value of every setting, also of those that the topic does not have itself."""
+    """Value of every setting, including those that the topic inherits."""
     error: CoordinatorError | None = None
 
 
@@ -100,44 +100,45 @@ class Produce(Struct, frozen=True):
     """Batches to be appended, one per partition."""
 
     transactional_id: str | None
-    """The transactional id, which transactional batches name and no others."""
+    """Transactional id. Requests with transactional batches name it, and no others do."""
     batches: Sequence[ClientBatch]
 
 
 class ProduceResult(NamedPartition, frozen=True):
-    """What became of one batch."""
+    """Result for one batch."""
 
     base_offset: int = 0
-    """-1 with DUPLICATE_SEQUENCE_NUMBER: the records are in the log, where is not remembered."""
+    """Offset of the batch. -1 with DUPLICATE_SEQUENCE_NUMBER: the records are in the log, but their offset is no longer
+    remembered."""
     log_start_offset: int = 0
-    """The partition's first offset, given with UNKNOWN_PRODUCER_ID, too: it tells the producer whether retention has
-    removed what it wrote last."""
+    """First offset of the partition, also given with UNKNOWN_PRODUCER_ID. It tells the producer whether retention has
+    removed its last records."""
     is_duplicate: bool = False
     error: CoordinatorError | None = None
 
 
 class FetchItem(NamedPartition, frozen=True):
-    """What a reader wants of one partition."""
+    """A reader's request for one partition."""
 
     fetch_offset: int
     end_offset: int | None = None
-    """Stop before this offset; None: only the isolation level bounds the read."""
+    """Offset to stop before; None if only the isolation level bounds the read."""
     partition_bytes_max: int = 0
-    """0: as much as the whole answer may have."""
+    """Largest size of the batches from this partition; 0 for the limit of the whole answer."""
     current_leader_epoch: int | None = None
-    """The leader epoch that the reader takes for the present one; None: it does not say."""
+    """Leader epoch that the reader takes for the current one; None if it does not say."""
     last_read_epoch: int | None = None
-    """The leader epoch of what it has read before `fetch_offset`; None: it does not say, and is not told where the log
-    is another one than it read."""
+    """Leader epoch of the last record that the reader has read before `fetch_offset`. None if it does not say; then it
+    does not learn that the log differs from what it read."""
     end_epoch: int | None = None
-    """The leader epoch in which `end_offset` was learned; None: it does not say, and is not told where the log before
-    that is another one by now."""
+    """Leader epoch in which `end_offset` was learned. None if the reader does not say; then it does not learn that the
+    log before that offset has changed."""
     shown: SnapshotFilter | None = None
-    """What a snapshot shows of the range, which has an end and its epoch then; None: it is read as it is now."""
+    """Snapshot filter for the range, which then has an end and its epoch; None to read the log as it is now."""
 
 
 class Fetch(Struct, frozen=True):
-    """What a reader wants, and how long it waits for it."""
+    """A reader's request, and its longest wait."""
 
     items: Sequence[FetchItem]
     isolation: Isolation = Isolation.READ_COMMITTED
@@ -145,24 +146,25 @@ class Fetch(Struct, frozen=True):
     bytes_min: int = 1
     bytes_max: int = 1 << 20
     is_raw: bool = False
-    """Hide nothing, and list the aborted transactions."""
+    """True to hide nothing and list the aborted transactions."""
 
 
 class FetchResult(NamedPartition, frozen=True):
-    """What was found in one partition. With OFFSET_OUT_OF_RANGE the head is there too, so that the reader knows what is
-    in range; the error is a `leadership.Diverged` where the log is another one than it read."""
+    """Result for one partition. With OFFSET_OUT_OF_RANGE it has the head, too, so that the reader learns the valid
+    range. The error is a `leadership.Diverged` if the log differs from what the reader has read."""
 
     next_offset: int
-    """Offset from which the log goes on behind the damage, with CORRUPT_MESSAGE."""
+    """Offset to read on from. With CORRUPT_MESSAGE, the offset at which the log continues behind the damage."""
     head: PartitionHead | None = None
     batches: tuple[tuple[BatchHeader, Buffer], ...] = ()
-    """Headers and stored forms."""
+    """Headers and stored forms of batches."""
     aborted_records_hidden: int = 0
     control_records_hidden: int = 0
     aborted: tuple[AbortedTransaction, ...] = ()
     error: CoordinatorError | None = None
     last_read_epoch: int | None = None
-    """The leader epoch of what lies before `next_offset`, to be named with it; None: unknown, nothing was read."""
+    """Leader epoch of the records before `next_offset`, to be named with it; None if it is unknown because nothing was
+    read."""
 
 
 EARLIEST_TIMESTAMP = -2
@@ -170,45 +172,46 @@ LATEST_TIMESTAMP = -1
 
 
 class OffsetQuery(NamedPartition, frozen=True):
-    """A position asked for by end or by time."""
+    """A query for a position, by end or by time."""
 
     timestamp_ms: int
     """LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, or Unix milliseconds."""
     current_leader_epoch: int | None = None
-    """The leader epoch that the caller takes for the present one; None: it does not say."""
+    """Leader epoch that the caller takes for the current one; None if it does not say."""
 
 
 class ListOffsets(Struct, frozen=True):
-    """Positions asked for; all are taken at the same moment."""
+    """Queries for positions. All are taken at the same moment."""
 
     queries: Sequence[OffsetQuery]
     isolation: Isolation = Isolation.READ_COMMITTED
 
 
 class OffsetResult(NamedPartition, frozen=True):
-    """A position. -1 for both numbers: no record is that new."""
+    """A position. Both numbers are -1 if no record is that new."""
 
     offset: int = 0
     timestamp_ms: int = 0
     error: CoordinatorError | None = None
     leader_epoch: int | None = None
-    """The epoch of the offset; None without one."""
+    """Leader epoch of the offset; None without an offset."""
 
 
 class CountQuery(NamedPartition, frozen=True):
-    """Asks how many records lie from an offset on."""
+    """A query for the number of records from an offset on."""
 
     start_offset: int
 
 
 class CountRecords(Struct, frozen=True):
-    """Counts asked for; all are taken at the same moment."""
+    """Queries for counts. All are taken at the same moment."""
 
     queries: Sequence[CountQuery]
 
 
 class CountResult(NamedPartition, frozen=True):
-    """Records from an offset on, as far as one call counts, and the positions under which they were counted."""
+    """Number of records from an offset on, as far as one call counts, and the positions under which they were
+    counted."""
 
     counted: Counted = NOTHING_COUNTED
     head: PartitionHead | None = None
@@ -216,21 +219,21 @@ class CountResult(NamedPartition, frozen=True):
 
 
 class AskedRange(NamedPartition, frozen=True):
-    """A range of a partition, its end not included."""
+    """A range of a partition, with an exclusive end."""
 
     start_offset: int
     end_offset: int
 
 
 class MeasureQuery(AskedRange, frozen=True):
-    """Asks where the visible records of a range lie."""
+    """A query for the positions of the visible records in a range."""
 
     shown: SnapshotFilter | None = None
-    """What a snapshot shows of it; None: it is measured as it is now."""
+    """Snapshot filter for the range; None to measure the log as it is now."""
 
 
 class MeasureRecords(Struct, frozen=True):
-    """Ranges to be measured; all are at the same moment."""
+    """Ranges to be measured, all at the same moment."""
 
     queries: Sequence[MeasureQuery]
     step_bytes: int = 0
@@ -238,44 +241,44 @@ class MeasureRecords(Struct, frozen=True):
 
 
 class MeasureResult(NamedPartition, frozen=True):
-    """Where the visible records of a range lie, as far as one call measures."""
+    """Positions of the visible records in a range, as far as one call measures."""
 
     measured: Measured = NOTHING_MEASURED
     error: CoordinatorError | None = None
 
 
 class ListCommitted(Struct, frozen=True):
-    """Ranges whose committed transactions are asked for; all are looked at at the same moment."""
+    """Ranges whose committed transactions are asked for, all at the same moment."""
 
     ranges: Sequence[AskedRange]
 
 
 class CommittedResult(NamedPartition, frozen=True):
-    """What was committed in a range, as far as one call reads."""
+    """Transactions that were committed in a range, as far as one call reads."""
 
     commits: Commits = NO_COMMITS
     error: CoordinatorError | None = None
 
 
 class RecordsToDelete(NamedPartition, frozen=True):
-    """Asks that a partition begins at an offset."""
+    """A request to begin a partition's log at an offset."""
 
     offset: int
-    """The first offset that stays; `state.HIGH_WATERMARK`: all that there is goes."""
+    """First offset that stays. `state.HIGH_WATERMARK` deletes all records."""
 
 
 class DeleteRecords(Struct, frozen=True):
-    """Records to be deleted; no partition twice."""
+    """Records to be deleted. No partition occurs twice."""
 
     partitions: Sequence[RecordsToDelete]
 
 
 class DeleteRecordsResult(NamedPartition, frozen=True):
-    """Where the log of a partition begins now, and what kept it from beginning further on."""
+    """New log start of a partition."""
 
     low_watermark: int = 0
     held_back: str = ""
-    """Empty: nothing did."""
+    """Reason why the log start is before the requested offset; empty if nothing held it back."""
     error: CoordinatorError | None = None
 
 
@@ -286,16 +289,16 @@ class DescribeProducers(Struct, frozen=True):
 
 
 class PartitionStanding(Struct, frozen=True):
-    """Where a partition stands at one moment, durable state."""
+    """Durable state of a partition at one moment."""
 
     ref: PartitionRef
     head: PartitionHead
     oldest_open: OpenInPartition | None
-    """The transaction that committed readers wait for."""
+    """Transaction that committed readers wait for."""
 
 
 class ProducersDescription(NamedPartition, frozen=True):
-    """The producers that a partition remembers, durable state, by producer id."""
+    """Producers that a partition remembers in durable state, by producer id."""
 
     producers: tuple[tuple[int, ProducerEntry], ...] = ()
     error: CoordinatorError | None = None

@@ -1,8 +1,8 @@
-"""What a partition remembers, as frozen values.
+"""Frozen values of the state that a partition keeps in memory.
 
-The records of a partition lie in the store. In memory is only what an append, a marker or a reader needs to decide: the
-positions of the log, and one entry per producer that has written here. A partition without producers costs about a
-kilobyte.
+The records of a partition lie in the store. Memory holds only what an append, a marker or a reader needs for a
+decision: the positions of the log, and one entry per producer that has written here. A partition without producers
+costs about a kilobyte.
 
 Source: spec log-and-runtime 1.1, 1.3 and 1.7.
 """
@@ -22,10 +22,10 @@ from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.ports import EndIdentity
 
 BATCHES_CACHED_MAX: Final = 5
-"""Batches per producer that are recognised when they come again: as many as Kafka's producers have in flight."""
+"""Number of batches per producer that are recognised when they come again. Kafka's producers have as many in flight."""
 
 PRODUCER_EXPIRATION_MS: Final = 24 * 3_600_000
-"""Kafka's `producer.id.expiration.ms`."""
+"""Default of Kafka's `producer.id.expiration.ms`."""
 
 REMOVAL_INTERVAL_MS: Final = 2_000
 
@@ -35,7 +35,7 @@ NO_OFFSET: Final = -1
 
 
 class CachedBatch(Struct, frozen=True, gc=False):
-    """One of the last batches of a producer: enough to answer its repetition."""
+    """One of the last batches of a producer, with the fields needed to answer its repetition."""
 
     base_sequence: int
     last_sequence: int
@@ -43,86 +43,87 @@ class CachedBatch(Struct, frozen=True, gc=False):
 
 
 class OpenTransaction(Struct, frozen=True, gc=False):
-    """A transaction with records here and no marker yet. Its epoch is that of its producer's entry."""
+    """A transaction with records in this partition and no marker yet. Its epoch is that of its producer's entry."""
 
     first_offset: int
     started_ms: int
-    """Wall time of its first append here, for people and for what finds hanging transactions."""
+    """Wall time of its first append here, for display and for the detection of hanging transactions."""
 
 
 class LastMarker(Struct, frozen=True, gc=False):
-    """The newest marker of a producer. A marker with this csn or a smaller one was sent before."""
+    """The newest marker of a producer. A marker with this csn is a repetition; one with a smaller csn is stale."""
 
     txn_epoch: int
     outcome: Outcome
     csn: int
     first_offset: int = NO_OFFSET
-    """Where the records of the transaction begin that it ended; NO_OFFSET: it had none here. A repeated Transact is
-    answered with it."""
+    """First offset of the records of the transaction that it ended; NO_OFFSET if it had none here. The reply to a
+    repeated Transact contains it."""
 
 
 class ProducerEntry(Struct, frozen=True, gc=False):
-    """What a partition knows of one producer id."""
+    """State that a partition keeps for one producer id."""
 
     epoch: int
-    """Smaller epochs are fenced."""
+    """Newest epoch. Smaller ones are fenced."""
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     last_append_ms: int = 0
     """Wall time of the last append or marker. Expiration counts from here, so a marker keeps the fence (KAFKA-9144)."""
     batches: tuple[CachedBatch, ...] = ()
-    """Batches of this epoch, oldest first, five at most. Empty: the next sequence is 0."""
+    """Batches of this epoch, oldest first, at most five. If there are none, the next sequence number is 0."""
     open_transaction: OpenTransaction | None = None
     last_marker: LastMarker | None = None
     is_sealed: bool = False
-    """The open transaction takes no more records: it is prepared, or a newer instance keeps it until it is decided."""
+    """True if the open transaction takes no more records: it is prepared, or a newer instance keeps it until it is
+    decided."""
     forgotten_csn: int = 0
     """Newest csn of its coordinator shard that the partition had forgotten when this producer came; 0 once it has a
-    marker of its own. All that it writes is ended by a newer one."""
+    marker of its own. The markers of all its transactions have newer csns."""
     coordinator_shard: int = NO_COORDINATOR_SHARD
-    """Shard of the producer's transactional id: csns and coordinator epochs mean something within it only. Not known of
-    one that has no marker and wrote nothing in a transaction."""
+    """Shard of the producer's transactional id. Csns and coordinator epochs are comparable only within one shard.
+    Unknown for a producer that has no marker and wrote nothing in a transaction."""
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the newest record of this epoch, or -1."""
+        """Sequence number of the newest record of this epoch, or -1."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
 class LogTotals(Struct, frozen=True, gc=False):
-    """Everything that lies before an offset, counted, to be compared with that before another one. Only the difference
-    means something: what removal or compaction takes away is made up for in the numbers before it, so that those behind
-    stay. They may even be negative, where what compaction left takes more bytes."""
+    """Cumulative totals of everything before an offset. Only the difference between two of them has a meaning. Removal
+    and compaction adjust the totals before the change, so that later ones stay as they are. Totals may even be
+    negative, where compaction left more bytes than before."""
 
     size_bytes: int = 0
-    """Bytes of the rows in `LOG`, wherever their values lie; keys do not count."""
+    """Bytes of the rows in `LOG`, wherever their values are stored. Keys do not count."""
     record_count: int = 0
-    """Records of clients, those of aborted transactions too; markers are none."""
+    """Records of clients, including those of aborted transactions. Markers do not count."""
     marker_count: int = 0
     abort_count: int = 0
-    """Aborted transactions with records here, each counted at its marker."""
+    """Number of aborted transactions with records here, each counted at its marker."""
 
 
 class IndexProgress(Struct, frozen=True, gc=False):
-    """The end of the log, which is no finished stretch yet."""
+    """Progress of the unfinished index entry at the end of the log."""
 
     first_offset: int = 0
     size_bytes: int = 0
     batch_count: int = 0
     max_timestamp_ms: int = NO_TIMESTAMP_MS
-    """Largest timestamp of a record in the whole log, markers left out."""
+    """Largest timestamp of a record in the whole log. Markers do not count."""
 
 
 class ForgottenProducers(Struct, frozen=True, gc=False):
-    """What a partition still knows of the producers that it forgot, of all of them together."""
+    """Summary of all producers that a partition has forgotten."""
 
     end_offset: int = 0
-    """Log end when some were last forgotten: what they wrote lies before it. 0 = none ever was."""
+    """Log end when producers were last forgotten: their records lie before it. 0 if none ever were."""
     csns: tuple[tuple[int, int], ...] = ()
-    """By coordinator shard, ascending: the newest of their markers. A marker of the shard up to there that is for an
-    unknown producer was sent before."""
+    """Newest csn of their markers by coordinator shard, ascending by shard. A marker for an unknown producer whose csn
+    is not newer was written before."""
 
     def csn_of(self, coordinator_shard: int) -> int:
-        """The newest forgotten marker of the coordinator shard; 0 = none is forgotten."""
+        """Return the newest forgotten csn of the coordinator shard; 0 if none is forgotten."""
         for shard, csn in self.csns:
             if shard == coordinator_shard:
                 return csn
@@ -130,34 +131,34 @@ class ForgottenProducers(Struct, frozen=True, gc=False):
 
 
 class LeaderEpoch(Struct, frozen=True, gc=False):
-    """Where a leader epoch of a partition began."""
+    """The beginning of a leader epoch of a partition."""
 
     epoch: int
     start_offset: int
-    """The first offset that was given in it, or will be."""
+    """First offset that was assigned in the epoch, or will be."""
     began_ms: int
-    """Wall time, for people."""
+    """Wall time, for display."""
     cause: LineCause
 
 
 class Leadership(Struct, frozen=True):
-    """The leader epochs of a partition. What lies at an offset never changes within one."""
+    """Leader epochs of a partition. Within one of them, the record at an offset never changes."""
 
     epoch: int
-    """The present one, which every batch is stamped with."""
+    """Current epoch, which every batch is stamped with."""
     incarnation: int
-    """Incarnation of the store in which the partition was loaded last: in another one it gets another epoch."""
+    """Incarnation of the store in which the partition was last loaded. In another incarnation it gets another epoch."""
     history: tuple[LeaderEpoch, ...]
-    """All epochs, ascending; the last one is the present one."""
+    """All epochs, ascending. The last one is the current epoch."""
 
 
 FIRST_LEADERSHIP: Final = Leadership(0, 0, (LeaderEpoch(0, 0, 0, LineCause.CREATED),))
-"""What partitions have in a store that never lost anything, but for the time."""
+"""Leadership of partitions in a store that never lost data, apart from the time."""
 
 
 class PartitionHead(Struct, frozen=True, gc=False):
-    """All positions of a partition at one moment. The durable reading is what readers get: its `log_end_offset` is the
-    high watermark. Always log start <= last stable offset <= log end."""
+    """All positions of a partition at one moment. Readers get the durable reading, whose `log_end_offset` is the high
+    watermark. Always log start <= last stable offset <= log end."""
 
     log_start_offset: int = 0
     log_end_offset: int = 0
@@ -165,14 +166,15 @@ class PartitionHead(Struct, frozen=True, gc=False):
     """First offset of the oldest open transaction, else the log end. The record AT it is not stable."""
     open_transactions: int = 0
     last_abort_offset: int = NO_OFFSET
-    """Offset of the newest abort marker that ended a transaction: readers beyond it need not look for aborted ones."""
+    """Offset of the newest abort marker that ended a transaction. Readers beyond it need not look for aborted
+    transactions."""
     index: IndexProgress = IndexProgress()
     forgotten: ForgottenProducers = ForgottenProducers()
     totals: LogTotals = LogTotals()
-    """What lies before the log end."""
+    """Totals of everything before the log end."""
     compacted_to: int = 0
-    """Before it, offsets may be without a record: within a batch, and between two. From there on none is. The last row
-    of a log stays, with no record left in it if need be: it says where the log ends."""
+    """Offsets before this one may be without a record, within a batch or between two. From here on every offset has
+    one. The last row of a log always stays, if need be without records, because it marks the log end."""
     leadership: Leadership = FIRST_LEADERSHIP
 
 
@@ -180,43 +182,45 @@ EMPTY_HEAD: Final = PartitionHead()
 
 
 HIGH_WATERMARK: Final = -1
-"""Stands for the durable end of the log, in requests."""
+"""Stands for the durable end of the log in requests."""
 
 
 class MovedLogStart(Struct, frozen=True, gc=False):
-    """Where a log begins, after somebody wanted it to begin elsewhere."""
+    """Result of a request to move a log start."""
 
     log_start_offset: int
     held_back: str = ""
-    """What kept it from where it was wanted, and what to do about it; empty: nothing did."""
+    """Reason why the log start is before the wanted offset, and what to do about it; empty if nothing held it back."""
     due_offset: int = 0
-    """Where it would begin if nobody held anything."""
+    """Offset at which the log would begin without leases."""
 
 
 class Isolation(IntEnum):
-    """Which records a read may show."""
+    """Isolation level of a read."""
 
     READ_COMMITTED = 0
     READ_UNCOMMITTED = 1
 
 
 class IndexEntry(Struct, frozen=True, gc=False):
-    """A finished stretch of the log. Its borders are those of rows in `LOG`, and stretches follow each other without
-    gaps. What it says of the log up to its end never falls from one to the next, so the first one that reaches a value
-    is found by halving (`stretches.first_that`)."""
+    """An index entry, which covers a finished section of the log (a stretch). It begins and ends with rows of `LOG`,
+    and entries follow each other without gaps. `max_timestamp_ms` and `totals` describe the log up to the entry's end
+    and never fall from one entry to the next. A binary search therefore finds the first entry that reaches a value
+    (`stretches.first_that`)."""
 
     first_offset: int
     last_offset: int
     max_timestamp_ms: int
-    """Largest timestamp of a record from the log's beginning up to here."""
+    """Largest timestamp of a record from the log's beginning up to the entry's end."""
     ended_ms: int
-    """Wall time of its last append: what is left to go by where records have no time, or one in the future."""
+    """Wall time of its last append. It decides the age where records have no timestamp, or one in the future."""
     totals: LogTotals
-    """What lies before its end."""
+    """Totals of everything before its end."""
 
 
 class AbortedTransaction(Struct, frozen=True, gc=False):
-    """A transaction that had records here and was aborted. Visible records are those of all others that have ended."""
+    """An aborted transaction with records in this partition. Records of all other transactions that have ended are
+    visible."""
 
     producer_id: int
     txn_epoch: int
@@ -227,7 +231,7 @@ class AbortedTransaction(Struct, frozen=True, gc=False):
 
 
 class RememberedEnd(Struct, frozen=True, gc=False):
-    """What is left of a forgotten producer's last transaction, for a Transact that is repeated however late."""
+    """End of a forgotten producer's last transaction, kept to answer a Transact that is repeated however late."""
 
     identity: EndIdentity
     first_offset: int
@@ -235,13 +239,13 @@ class RememberedEnd(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """How partitions are kept."""
+    """Settings of partitions."""
 
     index_interval_bytes: int = 1 << 20
-    """How long a stretch of the log is; a search by time and a count read one or two of them. Too small: a row more for
-    every batch. Too large: long searches."""
+    """Size of an index entry (bytes of log). A search by time and a count read one or two of them. Too small: an index
+    row for every batch. Too large: long searches."""
     index_interval_batches: int = 256
-    """Bounds the rows that one search reads: about a millisecond."""
+    """Largest number of batches in an index entry. It bounds the rows that one search reads, to about a millisecond."""
     removal_interval_ms: int = REMOVAL_INTERVAL_MS
     """Pause between two rounds of removal."""
     producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS

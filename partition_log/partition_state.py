@@ -1,7 +1,7 @@
-"""A partition's live state, and the draft of its changes (`PartitionDraft`), by one operation or by many at once.
+"""A partition's live state, and the draft of its changes (`PartitionDraft`) by one operation or several at once.
 
-A partition has two parts. Its head, all positions in one frozen value, is the shard's, by ordinal. What has keys of its
-own, the producers and their open transactions, is in a `Partition`.
+A partition has two parts. The shard keeps its head, all positions in one frozen value, by ordinal. A `Partition` holds
+the parts with keys of their own: the producers and their open transactions.
 """
 
 from __future__ import annotations
@@ -41,43 +41,44 @@ _ABORT: Final = Outcome.ABORT
 
 
 class Append(Struct, frozen=True):
-    """A client's batch on its way into a partition; its shape has been checked."""
+    """A client's batch to append; its shape has been checked."""
 
     ordinal: int
     header: BatchHeader
     offsetless: OffsetlessBatch
     admission: Callable[[], Operation] | None = None
-    """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. Needed
-    for transactional batches."""
+    """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction.
+    For
+    a plain batch, it refuses if the producer id belongs to a transactional id. None if the batch needs no admission."""
     is_admitted: bool = False
     timestamp_after_max_ms: int = FOR_EVER
     """Greatest lead of its timestamps over the clock (`PlacedPartition`)."""
 
 
 class Appended(Struct, frozen=True):
-    """Reply to an append: the batch is in the log, durable."""
+    """Reply to an append: the batch is durably in the log."""
 
     base_offset: int
     log_start_offset: int
     is_duplicate: bool = False
-    """It had been there before; nothing was written."""
+    """True if the log had it before and nothing was written."""
 
 
 class Partition:
-    """The producers of a partition, and which of their transactions are open."""
+    """The producers of a partition, and their open transactions."""
 
     __slots__ = ("first_offsets", "ongoing", "producers")
 
     def __init__(self, journal: Journal) -> None:
         self.producers: TimelineMap[int, ProducerEntry] = TimelineMap(journal)
         self.ongoing: TimelineMap[int, int] = TimelineMap(journal, keys_ascend=True)
-        """Producer ids of open transactions by first offset, ascending: the first one is what the last stable offset
-        waits for."""
+        """Producer ids of open transactions by first offset, ascending. The last stable offset waits for the first
+        one."""
         self.first_offsets = self.ongoing.keys()
-        """First offsets of the open transactions, live and ascending: a view, because every operation looks there."""
+        """First offsets of the open transactions, live and ascending. A view, because every operation looks there."""
 
     def put(self, producer_id: int, producer: ProducerEntry) -> None:
-        """Set what is known of a producer. Only `replay` calls this."""
+        """Set the entry of a producer. Only `replay` calls this."""
         before = self.producers.get(producer_id)
         was_open = None if before is None else before.open_transaction
         is_open = producer.open_transaction
@@ -91,7 +92,7 @@ class Partition:
 
 
 def aborted_by(marker: Marker, first_offset: int, marker_offset: int) -> AbortedTransaction:
-    """The transaction that the marker ends, which has records from the first offset on."""
+    """Return the aborted transaction that the marker ends, with records from the first offset on."""
     return AbortedTransaction(
         marker.producer_id, marker.txn_epoch, first_offset, marker_offset, marker.coordinator_shard, marker.csn
     )
@@ -101,9 +102,9 @@ class PartitionDraft:
     """Changes to one partition by one or more producers, combined into one record and one event. The partition itself
     changes when the record is replayed.
 
-    The rules decide before whether a batch or a marker may be appended; they are asked about `entry` and `head`. All
-    markers have one outcome, and at most one of them aborts, because a record names one aborted transaction. Each
-    producer begins one transaction at most."""
+    The rules decide beforehand whether a batch or a marker may be appended, from `entry` and `head`. All markers have
+    one outcome, and at most one of them aborts, because a record names one aborted transaction. Each producer begins
+    one transaction at most."""
 
     __slots__ = (
         "_aborted",
@@ -142,7 +143,8 @@ class PartitionDraft:
         self._entries: dict[int, ProducerEntry] = {}
         """Changed entries by producer id."""
         self._last_batch: tuple[int, int] | None = None
-        """Producer id of the newest batch, and the offset behind it, where only its own marker can be a tail."""
+        """Producer id of the newest batch, and the offset behind it. A marker of that producer at that offset becomes
+        the tail of the batch's row."""
         self._opened: list[int] = []
         """First offsets of the transactions that begin here, ascending."""
         self._closed: set[int] = set()
@@ -155,7 +157,7 @@ class PartitionDraft:
         self._marker_count = 0
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """A producer's entry after the changes so far; None = the partition does not know the producer."""
+        """Return a producer's entry after the changes so far; None if the partition does not know the producer."""
         return self._entries.get(producer_id) or self._partition.producers.get(producer_id)
 
     def append(self, batch: BatchHeader, offsetless: OffsetlessBatch, coordinator_shard: int) -> int:
@@ -163,7 +165,7 @@ class PartitionDraft:
         without one."""
         offset, producer_id = self._end_offset, batch.producer_id
         if producer_id != NO_PRODUCER_ID:
-            # As `entry`, without a call: batches and markers are what there is most of.
+            # Same as `entry`, without a call: batches and markers are the most frequent changes.
             entry = self._entries.get(producer_id) or self._partition.producers.get(producer_id)
             after = self._entries[producer_id] = rules.entry_after_append(
                 entry,
@@ -191,7 +193,7 @@ class PartitionDraft:
         """Append a batch that is a whole transaction, with the marker behind it, and return the batch's offset.
 
         Equal to `append` and `end`, if the producer has nothing open here and the marker commits and raises the epoch.
-        One step, because by the two of them a Transact costs 8 % more (`bench.instructions`)."""
+        It is one step because two steps make a Transact 8 % more expensive (`bench.instructions`)."""
         offset = self._end_offset
         rest_of_header, payload = offsetless
         place = pack_place(offset, HEADER_BYTES_COUNTED + len(payload), self.head.leadership.epoch)
@@ -210,8 +212,8 @@ class PartitionDraft:
         return offset
 
     def end(self, marker: Marker) -> None:
-        """Append a marker, which ends the producer's transaction if it has one open here. Right behind a batch of the
-        same producer it is the tail of that row, else a row by itself."""
+        """Append a marker, which ends the producer's open transaction, if there is one here. Right behind a batch of
+        the same producer it becomes the tail of that row, otherwise a row by itself."""
         offset, producer_id, first_offset = self._end_offset, marker.producer_id, NO_OFFSET
         entry = self._entries.get(producer_id) or self._partition.producers.get(producer_id)
         if entry is not None and entry.open_transaction is not None:
@@ -237,13 +239,14 @@ class PartitionDraft:
         self._end_offset = offset + 1
 
     def record(self) -> tuple[RowsAppended, PartitionGrew]:
-        """The changes, to be replayed and stored, and the event that tells of them. Something was appended."""
+        """Return the changes as a record to replay and store, and the event about them. At least one row was
+        appended."""
         head, opened, closed, aborted = self.head, self._opened, self._closed, self._aborted
         stable_offset = end_offset = self._end_offset
         open_transactions = head.open_transactions + len(opened) - len(closed)
         if open_transactions:
-            # Committed readers wait for the oldest one. Those that begin here are younger than all others.
-            # A damaged store may count transactions that it does not have.
+            # Committed readers wait for the oldest one. Transactions that begin here are younger than all others. A
+            # damaged store may count transactions that it does not have.
             still_open = filterfalse(closed.__contains__, chain(self._partition.first_offsets, opened))
             stable_offset = next(still_open, end_offset)
         size_bytes = self._batch_bytes + self._marker_bytes

@@ -1,10 +1,13 @@
-"""What a partition does with a batch or a marker: pure decisions on frozen values.
+"""Rules for a batch or a marker in a partition: pure decisions on frozen values.
 
-The order of the checks is part of the contract. Whether a producer may append outside transactions comes first, because
-that never changes. A duplicate is recognised before everything that may change, because its records are in the log
-whatever happened since. A stale epoch comes before membership, or a producer whose transaction timed out would be told
-that it has a bug (KAFKA-19690). Membership comes before sequences, so that no record gets in without a transaction that
-will end it.
+The order of the checks is part of the contract.
+
+1. The right to append outside transactions comes first, because it never changes.
+2. A duplicate is recognised before every check whose result may change: its records are in the log, whatever happened
+  since.
+3. A stale epoch comes before membership. Otherwise a producer whose transaction timed out would get an error that means
+  a bug (KAFKA-19690).
+4. Membership comes before sequences, so that every record belongs to a transaction that will end it.
 
 Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of the `last_marker` rows; spec transactions
 2.9.
@@ -56,22 +59,22 @@ _NEWLY_KEPT: Final = 1 - BATCHES_CACHED_MAX
 
 
 class AppendVerdict(Enum):
-    """What to do with a batch that is neither refused nor a duplicate."""
+    """Verdict on a batch that is neither refused nor a duplicate."""
 
     APPEND = "append"
     ADMIT = "admit"
-    """The transaction coordinator must admit it first, in the same operation: it would open its transaction here, or
-    lie outside all transactions under a producer id that may be one of a transactional id."""
+    """The transaction coordinator must admit the batch first, in the same operation. The batch would open its
+    transaction here, or it lies outside all transactions under a producer id that may belong to a transactional id."""
 
 
 class MarkerVerdict(Enum):
-    """What to do with a marker that is not refused. Only APPEND writes; the others are success all the same."""
+    """Verdict on a marker that is not refused. Only APPEND writes; the others succeed without a write."""
 
     APPEND = "append"
     REPEATED = "repeated"
-    """This very marker is in the log."""
+    """This very marker is in the log already."""
     STALE = "stale"
-    """It belongs to an older transaction, which has ended here."""
+    """The marker belongs to an older transaction, which has ended here."""
 
 
 # Module-level aliases for the fast path: enum attribute lookup is slow on CPython 3.11.
@@ -82,10 +85,11 @@ _APPEND_MARKER: Final = MarkerVerdict.APPEND
 def judge_append(
     entry: ProducerEntry | None, batch: BatchHeader, *, is_admitted: bool, log_start_offset: int
 ) -> AppendVerdict | CachedBatch:
-    """Whether a client's batch may be appended; a cached batch is the answer to a duplicate.
+    """Decide on a client's batch. Return a cached batch for a duplicate: it is the answer.
 
-    `is_admitted`: the transaction coordinator has just said that the partition is in the batch's open transaction; of a
-    plain batch, that its producer id is none of a transactional id, unless the number itself says so.
+    `is_admitted`: the transaction coordinator has just confirmed that the partition is in the batch's open transaction.
+    For a plain batch, it has confirmed that the producer id belongs to no transactional id; that is needed only where
+    the number itself does not show it.
 
     Raises Refused: INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, OUT_OF_ORDER_SEQUENCE_NUMBER,
     DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, INVALID_TXN_STATE."""
@@ -97,7 +101,7 @@ def judge_append(
     if batch.base_sequence == 0 and (
         entry is None or (batch.producer_epoch >= entry.epoch and not entry.batches and entry.open_transaction is None)
     ):
-        # The first batch of an epoch, as in every transaction of client version 2: none of the checks below would find
+        # The first batch of an epoch, as in every transaction of client version 2. None of the checks below would find
         # anything.
         return _APPEND if is_admitted or not batch.is_transactional else AppendVerdict.ADMIT
     if entry is not None:
@@ -124,9 +128,9 @@ def judge_append(
 
 
 def check_timestamp(batch: BatchHeader, now_ms: int, after_max_ms: int) -> None:
-    """Return only if the newest timestamp of a batch, as its header has it, lies no further ahead of the clock than it
-    may; FOR_EVER = any distance. Asked of what would be appended, and of nothing else: a duplicate is in the log,
-    whatever its topic takes by now. Raises Refused INVALID_TIMESTAMP. Source: Kafka's `LogValidator`."""
+    """Return only if the newest timestamp in a batch's header is at most `after_max_ms` ahead of the clock; FOR_EVER
+    means no limit. Only batches that would be appended are checked. A duplicate is in the log already, even if its
+    topic would now refuse it. Raises Refused INVALID_TIMESTAMP. Source: Kafka's `LogValidator`."""
     ahead_ms = batch.max_timestamp_ms - now_ms
     if after_max_ms != FOR_EVER and ahead_ms > after_max_ms:
         raise Refused(
@@ -157,10 +161,11 @@ def _check_epoch(entry: ProducerEntry, batch: BatchHeader) -> None:
 
 
 def _meets_seal(entry: ProducerEntry | None, batch: BatchHeader) -> bool:
-    """True for a newer epoch than that of a sealed transaction. Only the coordinator knows whether that one still waits
-    for its decision (INVALID_TXN_STATE) or has it, with the marker on its way (CONCURRENT_TRANSACTIONS).
+    """True for a newer epoch than that of a sealed transaction. Only the coordinator knows whether that transaction
+    still waits for its decision (INVALID_TXN_STATE) or is decided, with the marker on its way
+    (CONCURRENT_TRANSACTIONS).
 
-    Raises Refused: INVALID_TXN_STATE for the sealed epoch itself, whoever shows it, its producer or a zombie of it."""
+    Raises Refused: INVALID_TXN_STATE for the sealed epoch itself, from its producer or from a zombie of it."""
     if entry is None or not entry.is_sealed:
         return False
     if batch.producer_epoch > entry.epoch:
@@ -173,16 +178,17 @@ def _meets_seal(entry: ProducerEntry | None, batch: BatchHeader) -> bool:
 
 
 def seal(entry: ProducerEntry | None, producer_epoch: int) -> ProducerEntry | None:
-    """The producer's entry once its open transaction of this epoch takes no more records; None where nothing changes:
-    no record of the transaction is here, so the next one would need the coordinator's admission anyway."""
+    """Return the producer's entry once its open transaction of this epoch takes no more records. Return None if nothing
+    changes: it has no record here, so the next one would need the coordinator's admission anyway; or it is sealed
+    already."""
     if entry is None or entry.open_transaction is None or entry.epoch != producer_epoch or entry.is_sealed:
         return None
     return replace(entry, is_sealed=True)
 
 
 def _check_same_transaction(entry: ProducerEntry | None, batch: BatchHeader) -> None:
-    """A newer epoch writes while the marker of the older one is still on its way (KAFKA-18575): mixing the two would
-    give the newer records the older outcome."""
+    """Refuse a newer epoch that writes while the marker of the older one is still on its way (KAFKA-18575). Mixing the
+    two would give the newer records the older outcome."""
     assert entry is not None, "an open transaction has an entry"
     if batch.producer_epoch != entry.epoch:
         raise Refused(
@@ -219,9 +225,9 @@ def _check_sequence(entry: ProducerEntry | None, batch: BatchHeader, log_start_o
 
 
 def _is_surely_in_log(entry: ProducerEntry, batch: BatchHeader) -> bool:
-    """Say whether a batch is in the log without doubt: to call a batch a duplicate that was never appended would lose
-    it. What lies between 0 and the last sequence was appended in this epoch. But near the end of the circle small
-    sequences may also be the ones ahead, behind a gap: only the nearer half counts as behind."""
+    """True if a batch is in the log beyond doubt. A batch that was never appended must not be called a duplicate, or it
+    would be lost. Sequences between 0 and the last one were appended in this epoch. Near the wrap-around, small
+    sequences may also be ahead, behind a gap, so only the nearer half of the circle counts as behind."""
     behind = entry.last_sequence - batch.last_sequence
     return batch.base_sequence <= batch.last_sequence and 0 <= behind <= _HALF_CIRCLE
 
@@ -243,9 +249,9 @@ def entry_after_append(
     forgotten: ForgottenProducers,
     coordinator_shard: int,
 ) -> ProducerEntry:
-    """The producer's entry once the batch is appended at `base_offset`. An unknown producer may be one that was
-    forgotten, so it takes over what the partition still knows of its coordinator shard, which is that of its
-    transactional id; without one, no marker is owed to it."""
+    """Return the producer's entry once the batch is appended at `base_offset`. An unknown producer may be a forgotten
+    one, so it takes over the forgotten csn of its coordinator shard, which is the shard of its transactional id. A
+    producer without a transactional id gets no markers."""
     cached = CachedBatch(batch.base_sequence, batch.last_sequence, base_offset)
     open_transaction = entry.open_transaction if entry is not None else None
     if batch.is_transactional and open_transaction is None:
@@ -274,7 +280,7 @@ def entry_after_append(
 
 
 def outside_of_transaction() -> Refused:
-    """Why batches are refused that are in the log already, and not in their transaction."""
+    """Error for batches that are in the log already, but outside of their transaction."""
     return Refused(
         ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         "these sequence numbers are in the log already, outside of the transaction: send each batch once",
@@ -282,16 +288,16 @@ def outside_of_transaction() -> Refused:
 
 
 def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten: ForgottenProducers) -> MarkerVerdict:
-    """Whether a marker is appended. One for an unknown producer is: it may be all that fences a late batch. Unless the
-    producer may have been forgotten with this very marker, whose csn is then that of its coordinator shard at most:
-    there is nothing open that it could end, and twice in the log it would be two.
+    """Decide on a marker. A marker for an unknown producer is appended, because it may be all that fences a late batch.
+    It is stale if its csn is not newer than the newest forgotten one of its coordinator shard. Then the producer may
+    have been forgotten with this very marker: it has nothing open, and the log must not hold the marker twice.
 
     Raises Refused: TRANSACTION_COORDINATOR_FENCED; INVALID_TXN_STATE where a marker contradicts the log, which no
     correct coordinator sends."""
     if entry is None:
         return MarkerVerdict.STALE if marker.csn <= forgotten.csn_of(marker.coordinator_shard) else _APPEND_MARKER
     if marker.coordinator_shard != entry.coordinator_shard != NO_COORDINATOR_SHARD:
-        # Nothing below could be compared: neither epochs of coordinators nor csns of two shards have an order.
+        # Neither coordinator epochs nor csns of two shards can be compared.
         raise _contradiction(marker, f"the producer belongs to coordinator shard {entry.coordinator_shard}")
     if marker.coordinator_epoch < entry.coordinator_epoch:
         raise Refused(
@@ -302,9 +308,9 @@ def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten: Forg
     if entry.last_marker is not None and marker.csn <= entry.last_marker.csn:
         return _judge_seen(entry.last_marker, marker)
     if marker.csn <= entry.forgotten_csn:
-        # A csn is given when the outcome is decided, so after the last record of its transaction. This one was given,
-        # written and forgotten before the producer's first record that is known: where the epoch stays (client version
-        # 1), nothing else tells that it belongs to an older transaction.
+        # A csn is assigned when the outcome is decided, so after the last record of its transaction. This one was
+        # assigned, written and forgotten before the producer's first known record. Where the epoch stays (client
+        # version 1), nothing else shows that it belongs to an older transaction.
         return MarkerVerdict.STALE
     if entry.open_transaction is None:
         return _APPEND_MARKER if marker.txn_epoch >= entry.epoch else MarkerVerdict.STALE
@@ -331,8 +337,8 @@ def _contradiction(marker: Marker, what: str) -> Refused:
 
 
 def entry_after_marker(entry: ProducerEntry | None, marker: Marker, *, now_ms: int) -> ProducerEntry:
-    """The producer's entry once the marker is appended. A marker that raises the epoch starts sequences anew; one that
-    does not (client version 1) lets them run on."""
+    """Return the producer's entry once the marker is appended. A marker that raises the epoch restarts the sequences.
+    With one that does not (client version 1) they continue."""
     epoch, first_offset = marker.next_epoch, NO_OFFSET
     batches: tuple[CachedBatch, ...] = ()
     if entry is not None:
@@ -351,8 +357,9 @@ def entry_after_marker(entry: ProducerEntry | None, marker: Marker, *, now_ms: i
 
 
 def entry_left_by(marker: Marker, first_offset: int, now_ms: int) -> ProducerEntry:
-    """`entry_after_marker` where the marker raises the epoch, and ends a transaction that begins at this offset: of
-    what was there before nothing is left. Every transaction of a whole asks for it once per partition."""
+    """Return the same as `entry_after_marker`, for a marker that raises the epoch and ends a transaction that begins at
+    this offset. Nothing of the entry before remains. Called once per partition for each transaction that arrives as a
+    whole."""
     last_marker = LastMarker(marker.txn_epoch, marker.outcome, marker.csn, first_offset)
     return ProducerEntry(
         marker.next_epoch,
@@ -368,8 +375,8 @@ def entry_left_by(marker: Marker, first_offset: int, now_ms: int) -> ProducerEnt
 
 
 def head_after_forgetting(head: PartitionHead, forgotten: Iterable[ProducerEntry]) -> PartitionHead:
-    """Positions of the partition once these producers, which have nothing open, are forgotten. What could come late and
-    would then not be recognised is remembered for all of a coordinator shard together."""
+    """Return the positions of the partition once these producers, which have nothing open, are forgotten. Their newest
+    csns are kept per coordinator shard, so that late markers are still recognised."""
     csns = dict(head.forgotten.csns)
     for entry in forgotten:
         assert entry.open_transaction is None, "an open transaction needs its producer until its marker"
@@ -379,7 +386,8 @@ def head_after_forgetting(head: PartitionHead, forgotten: Iterable[ProducerEntry
 
 
 def remembered_ends(forgotten: Mapping[int, ProducerEntry]) -> tuple[RememberedEnd, ...]:
-    """What stays of producers that are forgotten, by their ids: where the records of their last transactions begin."""
+    """Return the ends that stay known of forgotten producers: the first offsets of their last transactions, if those
+    had records here."""
     return tuple(
         RememberedEnd(EndIdentity(entry.coordinator_shard, marker.csn, producer_id), marker.first_offset)
         for producer_id, entry in forgotten.items()
@@ -406,8 +414,8 @@ def check_last_sequence(
 
 
 def move_log_start(head: PartitionHead, wanted: int, *, high_watermark: int, leased_from: int | None) -> MovedLogStart:
-    """The log start as near to what is wanted as it may be; it never goes back. `leased_from`: the first offset that
-    somebody holds.
+    """Return the log start as near to the wanted offset as the last stable offset and leases allow. It never goes back.
+    `leased_from`: first offset that a lease holds.
 
     Raises Refused OFFSET_OUT_OF_RANGE."""
     offset = high_watermark if wanted == HIGH_WATERMARK else wanted
@@ -439,8 +447,9 @@ def index_after(
     config: PartitionConfig,
     now_ms: int,
 ) -> tuple[IndexProgress, Sequence[IndexEntry]]:
-    """How the end of the log stands after several rows, each with its last offset, and the stretches that they
-    finished. `totals` and `newest_ms`, the largest timestamp of a record, are those of the log with all of them."""
+    """Return the progress at the end of the log after several rows, each with its last offset, and the index entries
+    that they finished. `totals` and `newest_ms`, the largest timestamp of a record, are those of the log with all of
+    these rows."""
     index = head.index
     size_bytes = index.size_bytes + totals.size_bytes - head.totals.size_bytes
     batch_count = index.batch_count + len(rows)
@@ -457,7 +466,7 @@ def stretches_after(
     config: PartitionConfig,
     now_ms: int,
 ) -> tuple[IndexProgress, list[IndexEntry]]:
-    """Do what `index_after` does, row by row: for rows that finish a stretch, or more than one."""
+    """Do the work of `index_after` row by row, for rows that finish one or more index entries."""
     index, counted, aborts = head.index, head.totals, totals.abort_count - head.totals.abort_count
     finished: list[IndexEntry] = []
     for last_offset, row in rows:
@@ -465,7 +474,7 @@ def stretches_after(
         header = decode_header(batch)
         newest_ms, is_marker = index.max_timestamp_ms, header.is_control
         marker_count = 1 if is_marker or tail is not None else 0
-        # A marker is no record: a search by time must not end at one.
+        # Markers are not records: a search by time must not end at one.
         if not is_marker and newest_ms < header.max_timestamp_ms:
             newest_ms = header.max_timestamp_ms
         counted = LogTotals(
@@ -485,9 +494,9 @@ def stretches_after(
 
 
 def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, IndexEntry] | None:
-    """The head of a log once its end is a finished stretch, and that stretch, if only the clock can tell how old the
-    end is: something lies there, and the newest timestamp of the log lies ahead of the clock, or there is none. None:
-    it goes on as it is."""
+    """Finish the index entry at the end of a log, if only the clock can tell how old the end is: there are rows, and
+    the newest timestamp of the log lies ahead of the clock, or there is none. Return the new head and the entry, or
+    None if nothing changes."""
     index = head.index
     if not index.batch_count or NO_TIMESTAMP_MS < index.max_timestamp_ms <= now_ms:
         return None
@@ -503,19 +512,19 @@ def exclusions(
     log_start_offset: int,
     forgotten: ForgottenProducers,
 ) -> Mapping[int, int]:
-    """What a snapshot excludes in one partition: by producer id, the first offset of its transaction that is open
-    there, or that has its marker there and is not finished elsewhere. Where nobody knows that offset any more, it is
-    where the log starts. All of it is one reading of durable state. `opened`: producer ids by first offset; the answer
-    keeps it.
+    """Return the exclusions of a snapshot in one partition: by producer id, the first offset of its excluded
+    transaction. A transaction is excluded if it is open there, or has its marker there and is not finished elsewhere.
+    The log start stands in for a first offset that is no longer known. All arguments are one reading of durable state.
+    `opened`: producer ids by first offset; the answer keeps it.
 
     Raises Refused COORDINATOR_LOAD_IN_PROGRESS where the partition may have forgotten a producer whose transaction is
-    not finished elsewhere: what it wrote before that would be hidden with it, or the transaction shown in part.
-    Source: spec log-and-runtime 2.4, Algorithm S, step 3."""
+    not finished elsewhere. Excluding everything of that producer would hide its earlier transactions, and excluding
+    nothing might show this one in part. Source: spec log-and-runtime 2.4, Algorithm S, step 3."""
     marked: dict[int, int] = {}
     for each in unfinished:
         entry = entry_of(each.producer_id)
         if entry is None:
-            # Forgotten with its marker, or never here. All that such a producer wrote is in this transaction.
+            # Forgotten with its marker, or never here. Everything that such a producer wrote is in this transaction.
             if each.writes_once:
                 marked.setdefault(each.producer_id, log_start_offset)
             elif each.csn <= forgotten.csn_of(each.coordinator_shard):
@@ -531,5 +540,5 @@ def exclusions(
             marked.setdefault(each.producer_id, last.first_offset)
     if not marked:
         return OpenedExclusions(opened)
-    # What is open counts where a producer has both.
+    # A producer may have both. Its open transaction counts then.
     return marked | dict(zip(opened.values(), opened, strict=True))

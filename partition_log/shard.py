@@ -1,9 +1,9 @@
-"""One shard of partitions: looks up, asks the rules, and says what follows.
+"""One shard of partitions: it looks up, asks the rules, and returns the consequences.
 
-Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. A partition has one way
-in for records and markers alike, so the order of the log is the order of the decisions. Others get at it through
-operations: `PartitionMarkers` is how the transaction coordinator sees the log, `PartitionTransactions` how that which
-finds hanging transactions does.
+Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. Records and markers
+enter a partition the same way, so the order of the log is the order of the decisions. Other components use operations:
+the transaction coordinator sees the log through `PartitionMarkers`, and the search for hanging transactions through
+`PartitionTransactions`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _EXPIRATION_TIMER: Final = "producer_expiration"
 
 
 class LogShard:
-    """Partitions by ordinal. See the module for the rules of the house."""
+    """Partitions by ordinal. The module docstring has the rules."""
 
     def __init__(
         self,
@@ -88,26 +88,26 @@ class LogShard:
     # Reading
 
     def durable_head(self, ordinal: int) -> PartitionHead | None:
-        """All positions of a partition as they are on disk; None if there is no such partition on disk."""
+        """Return all positions of a partition as they are on disk; None if there is no such partition on disk."""
         return self._heads.durable(ordinal)
 
     def log_start_to_be(self, ordinal: int) -> int:
-        """From where on records of a partition can still be held: its log start, live state. What lies below is on disk
-        yet, and is being removed."""
+        """Return the live log start of a partition, from which on records can still be held. Records below it are still
+        on disk, but are about to be removed."""
         head = self._heads.get(ordinal) or self._heads.durable(ordinal)
         return 0 if head is None else head.log_start_offset
 
     def is_readable(self, ordinal: int) -> bool:
-        """False once a deletion is under way: then the store may have lost rows that the durable head still counts."""
+        """True unless a deletion is under way. Then the store may have lost rows that the durable head still counts."""
         return self._heads.get(ordinal) is not None
 
     def durable_producers(self, ordinal: int) -> list[tuple[int, ProducerEntry]]:
-        """Producer ids and entries of a partition as they are on disk, by producer id."""
+        """Return producer ids and entries of a partition as they are on disk, by producer id."""
         partition = self._partitions.durable(ordinal)
         return [] if partition is None else sorted(partition.producers.durable_items(), key=lambda item: item[0])
 
     def durable_open_transactions(self, ordinal: int) -> list[OpenTransaction]:
-        """Transactions with records here and no durable marker, by first offset."""
+        """Return the transactions with records here and no durable marker, by first offset."""
         partition = self._partitions.durable(ordinal)
         entries = (
             [] if partition is None else map(partition.producers.durable, partition.ongoing.durable_copy().values())
@@ -118,8 +118,8 @@ class LogShard:
         return sorted(found, key=lambda opened: opened.first_offset)
 
     def durable_exclusions(self, ordinal: int, unfinished: Iterable[UnfinishedTransaction]) -> Mapping[int, int]:
-        """What a snapshot of this moment excludes in a partition, as `rules.exclusions` says. Of the unfinished
-        transactions, those that may have records here. Raises Refused likewise."""
+        """Return the exclusions of a snapshot of this moment in a partition, as `rules.exclusions` does. `unfinished`:
+        transactions that may have records here. Raises Refused likewise."""
         partition, head = self._partitions.durable(ordinal), self._heads.durable(ordinal)
         if partition is None or head is None:
             return {}
@@ -127,15 +127,15 @@ class LogShard:
         return rules.exclusions(opened, unfinished, entry_of, head.log_start_offset, head.forgotten)
 
     def open_transactions(self, ordinal: int) -> list[OpenInPartition]:
-        """Transactions with records in a partition and no marker, live state, by first offset; none where there is no
-        such partition."""
+        """Return transactions with records in a partition and no marker, live state, by first offset; none if there is
+        no such partition."""
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None or not head.open_transactions:
             return []
         return _opened_by(partition.producers.items(), ordinal)
 
     def all_open_transactions(self) -> list[OpenInPartition]:
-        """Open transactions of every partition in this shard, as `open_transactions` gives them."""
+        """Return the open transactions of every partition in this shard, as `open_transactions` does."""
         return [
             found
             for ordinal, head in self._heads.items()
@@ -161,13 +161,15 @@ class LogShard:
             assert append.admission is not None, "a batch that needs an admission comes with it"
             joins = (append.admission(),)
             try:
-                # What the coordinator refuses is taken back, so what it admits may be appended before it is asked.
+                # A refusal by the coordinator takes the append back, so the batch may be judged as admitted before it
+                # is asked.
                 verdict = judge(is_admitted=True)
             except Refused as refusal:
-                # It is asked all the same, because its refusal comes first.
+                # The coordinator is asked anyway, because its refusal takes precedence.
                 return Decision(joins=(*joins, once_durable(self.key, refusal)))
         if verdict is AppendVerdict.APPEND:
-            # Whoever is unknown here is admitted by the shard of its transactional id, and of others it is known.
+            # A producer without an entry was just admitted by the shard of its transactional id. For others the entry
+            # has the shard.
             coordinator_shard = joins[0].shard.number if joins and batch.is_transactional else NO_COORDINATOR_SHARD
             base_offset = draft.append(batch, append.offsetless, coordinator_shard)
             record, grew = draft.record()
@@ -179,10 +181,11 @@ class LogShard:
     def decide_append_all(
         self, appends: Sequence[Append], coordinator_shard: int, marker: Marker | None, turn: Turn
     ) -> Decision:
-        """Append batches of one transaction, in which the partition is, one behind the other; at least one; and a
-        marker that ends it behind them, if there is one. The shard is that of the transactional id. The reply is the
-        offset of the transaction's first record here. Raises Refused as `decide_append` and `decide_marker`, and
-        DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
+        """Append one or more batches of one transaction, one behind the other, and behind them the marker that ends it,
+        if there is one. The partition is in the transaction already. The shard is that of the transactional id. The
+        reply is the offset of the transaction's first record here. Raises Refused as `decide_append` and
+        `decide_marker`, and DUPLICATE_SEQUENCE_NUMBER for batches that were appended before outside of the
+        transaction."""
         draft, producer_id = self._draft(appends[0], turn), appends[0].header.producer_id
         log_start_offset = draft.head.log_start_offset
         for append in appends:
@@ -203,7 +206,7 @@ class LogShard:
         return Decision(first_offset, (Record(self.key, record),), events=(grew,))
 
     def _draft(self, append: Append, turn: Turn) -> PartitionDraft:
-        """A draft of the partition that a batch is for. Raises Refused UNKNOWN_TOPIC_OR_PARTITION."""
+        """Begin a draft of the partition that a batch is for. Raises Refused UNKNOWN_TOPIC_OR_PARTITION."""
         draft = self.draft(append.ordinal, turn.now_ms)
         if draft is None:
             raise _unknown()
@@ -217,8 +220,8 @@ class LogShard:
         return PartitionDraft(ordinal, partition, head, self._config, now_ms)
 
     def decide_marker(self, turn: Turn, *, ordinal: int, marker: Marker) -> Decision:
-        """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
-        would have decided is gone. Raises Refused as `rules.judge_marker`."""
+        """End a transaction in a partition. No reply. Success for a deleted partition, because the records that the
+        marker would decide on are gone. Raises Refused as `rules.judge_marker`."""
         draft = self.draft(ordinal, turn.now_ms)
         if draft is None:
             return Decision()
@@ -229,16 +232,16 @@ class LogShard:
         record, grew = draft.record()
         records: tuple[Record, ...] = (Record(self.key, record),)
         if marker.is_last:
-            # Nobody repeats a Transact of it, so where its records begin need not be remembered.
+            # No Transact of this producer is repeated, so the offset of its records need not be remembered.
             ((_producer_id, ended),) = record.producers
             after = rules.head_after_forgetting(record.head, (ended,))
-            # Markers may come in another order than their numbers were given.
+            # Markers may arrive in another order than their csns were assigned.
             raised = ((marker.coordinator_shard, after.forgotten.csn_of(marker.coordinator_shard)),)
             records += (Record(self.key, ProducersForgotten(ordinal, (marker.producer_id,), after, raised)),)
         return Decision(None, records, events=(grew,))
 
     def decide_marker_from_outside(self, ordinal: int, marker: Marker, check: Operation, turn: Turn) -> Decision:
-        """End a transaction as `decide_marker`, by a marker that no coordinator of this server sent: the check is
+        """End a transaction as `decide_marker` does, by a marker that no coordinator of this server sent. The check is
         joined first, unless nothing would be written. Raises Refused as `decide_marker` and the check, and
         UNKNOWN_TOPIC_OR_PARTITION."""
         if ordinal not in self._heads:
@@ -250,8 +253,8 @@ class LogShard:
         return Decision(joins=(check, write), events=(MarkerFromOutside(ordinal, marker),))
 
     def decide_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Decision:
-        """Let the producer's open transaction take no more records here. No reply; nothing to do where it has none, and
-        in a partition that was deleted."""
+        """Let the producer's open transaction take no more records here. No reply. Does nothing if it has no open
+        transaction here, or the partition was deleted."""
         partition = self._partitions.get(ordinal)
         entry = None if partition is None else partition.producers.get(producer_id)
         sealed = rules.seal(entry, producer_epoch)
@@ -262,7 +265,7 @@ class LogShard:
     def decide_check_last_sequence(
         self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int
     ) -> Decision:
-        """Nothing, or Refused as `rules.check_last_sequence`."""
+        """Reply with nothing, or refuse as `rules.check_last_sequence`."""
         partition = self._partitions.get(ordinal)
         entry = None if partition is None else partition.producers.get(producer_id)
         rules.check_last_sequence(
@@ -271,8 +274,8 @@ class LogShard:
         return Decision()
 
     def decide_first_offset(self, ordinal: int, identity: EndIdentity) -> Decision:
-        """Where the records of a transaction that has ended begin: the reply is an offset, -1 if it has none here, or
-        None where its producer's newest transaction is another one, or forgotten."""
+        """Find the first record of a transaction that has ended. The reply is its offset; -1 if the transaction has no
+        records here; None if its producer's newest transaction is another one, or forgotten."""
         partition = self._partitions.get(ordinal)
         if partition is None:
             return Decision(reply=NO_OFFSET)
@@ -283,8 +286,8 @@ class LogShard:
         return Decision(reply=last.first_offset)
 
     def decide_expire(self, turn: Turn, progress: Progress = START) -> Decision:
-        """Forget producers that have nothing open and have not written here for too long, and look again when the next
-        one may be due (spec log-and-runtime 1.7)."""
+        """Forget producers that have nothing open and have not written here for too long. Look again when the next one
+        may be due (spec log-and-runtime 1.7)."""
         now_ms, expiration_ms = turn.now_ms, self._config.producer_id_expiration_ms
         last_uses = self._last_uses(progress.position, now_ms)
         found = sweep(last_uses, progress, now_ms=now_ms, expiration_ms=expiration_ms)
@@ -298,8 +301,8 @@ class LogShard:
         )
 
     def _last_uses(self, position: int, now_ms: int) -> Iterator[tuple[int, tuple[int, int, ProducerEntry]]]:
-        """When each producer last wrote, its partition, its id and its entry, from a position on. An open transaction
-        counts as written to now, a sealed one too."""
+        """Yield for each producer the time of its last write, and its partition, id and entry, from a position on. A
+        producer with an open transaction counts as having written now, even if it is sealed."""
         for ordinal, partition in self._partitions.items():
             for producer_id, entry in islice(partition.producers.items(), position, None):
                 last_used_ms = entry.last_append_ms if entry.open_transaction is None else now_ms
@@ -332,8 +335,8 @@ class LogShard:
         return Decision(moved, (record,), events=(RecordsDeleted(ordinal, offsets, cause),))
 
     def decide_finish_stretch(self, ordinal: int, turn: Turn) -> Decision:
-        """Note the time at the end of a partition's log, as that of a stretch, where nothing else tells of its age
-        (`rules.finish_ahead_of_time`). No reply; nothing to do in a partition that was deleted."""
+        """Finish the index entry at the end of a partition's log, with the current time, if nothing else shows its age
+        (`rules.finish_ahead_of_time`). No reply. Does nothing in a deleted partition."""
         head = self._heads.get(ordinal)
         finished = None if head is None else rules.finish_ahead_of_time(head, turn.now_ms)
         if finished is None:
@@ -350,16 +353,16 @@ class LogShard:
         return Decision(records=tuple(Record(self.key, PartitionDeleted(ordinal)) for ordinal in ordinals))
 
     def before_serving(self, turn: Turn) -> Iterator[Record]:
-        """What must be durable before anybody reads or writes here: new leader epochs, where the store has begun
-        another incarnation since a partition was loaded last."""
+        """Yield the records that must be durable before the partitions are read or written: new leader epochs, if the
+        store has begun another incarnation since a partition was last loaded."""
         for ordinal, head in self._heads.items():
             extended = raised(head, self._incarnation, turn.now_ms)
             if extended is not None:
                 yield Record(self.key, LeaderEpochRaised(ordinal, extended))
 
     def on_loaded(self, turn: Turn) -> Decision:
-        """Producers that came due meanwhile are forgotten soon. Nothing else is owed: what a crash left open, the
-        transaction coordinator ends."""
+        """Schedule the forgetting of producers that came due meanwhile. Nothing else is owed: the transaction
+        coordinator ends transactions that a crash left open."""
         return Decision(effects=(first_sweep(_EXPIRATION_TIMER, self.key),))
 
     # Changing
@@ -411,8 +414,8 @@ class LogShard:
 def _judge(
     entry: ProducerEntry | None, append: Append, log_start_offset: int, turn: Turn, *, is_admitted: bool
 ) -> AppendVerdict | CachedBatch:
-    """What becomes of a batch. Raises Refused as `rules.judge_append`, and for what would be appended as
-    `rules.check_timestamp`."""
+    """Return the verdict on a batch. Raises Refused as `rules.judge_append`, and as `rules.check_timestamp` if the
+    batch would be appended."""
     verdict = rules.judge_append(entry, append.header, is_admitted=is_admitted, log_start_offset=log_start_offset)
     if verdict is AppendVerdict.APPEND:
         rules.check_timestamp(append.header, turn.now_ms, append.timestamp_after_max_ms)
@@ -420,7 +423,7 @@ def _judge(
 
 
 def _opened_by(producers: Iterable[tuple[int, ProducerEntry]], ordinal: int) -> list[OpenInPartition]:
-    """The open transactions of some producers in a partition, by first offset."""
+    """Return the open transactions of some producers in a partition, by first offset."""
     found = [
         OpenInPartition(
             ordinal=ordinal,
@@ -451,8 +454,8 @@ class PartitionMarkers:
         self._catalog = catalog
 
     def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
-        """Ends the transaction in a partition. Idempotent by csn; success for a deleted partition, once the deletion is
-        durable. Refuses as `rules.judge_marker`."""
+        """Make the operation that ends the transaction in a partition. Idempotent by csn. Success for a deleted
+        partition, once the deletion is durable. Refuses as `rules.judge_marker`."""
         placed = self._catalog.placed(ordinal)
         if placed is None:
             return once_durable(CATALOG_KEY)
@@ -460,8 +463,8 @@ class PartitionMarkers:
         return Operation(placed.shard, partial(LogShard.decide_marker, ordinal=ordinal, marker=marker))
 
     def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
-        """Lets the producer's open transaction take no more records in a partition. Idempotent; success for a deleted
-        partition."""
+        """Make the operation that seals the producer's open transaction in a partition: it takes no more records.
+        Idempotent. Success for a deleted partition."""
         placed = self._catalog.placed(ordinal)
         if placed is None:
             return once_durable(CATALOG_KEY)
@@ -469,8 +472,8 @@ class PartitionMarkers:
         return Operation(placed.shard, lambda log, _turn: log.decide_seal(ordinal, producer_id, producer_epoch))
 
     def check_last_sequence(self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int) -> Operation:
-        """Refuses with TRANSACTION_ABORTABLE unless the last record that this producer appended to the partition in
-        this epoch, in the transaction that is open there, has this sequence number."""
+        """Make the operation that checks the sequence number of the producer's last record. It must be `last_sequence`,
+        in this epoch and in the transaction that is open in the partition. Refuses with TRANSACTION_ABORTABLE."""
         placed = self._catalog.placed(ordinal)
         if placed is None:
             deleted = "a partition of the transaction was deleted with its records; abort it"
@@ -494,7 +497,7 @@ class PartitionTransactions:
         return [found for shard in self._shards() for found in shard.all_open_transactions()]
 
     def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:
-        """Asks on the partition's shard; a deleted partition has none."""
+        """Make the operation that asks the partition's shard. A deleted partition has no open transactions."""
         placed = self._catalog.placed(ordinal)
         if placed is None:
             return Operation(CATALOG_KEY, lambda _catalog, _turn: then(()))

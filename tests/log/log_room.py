@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from coordinator_core.config import CoreConfig
@@ -173,7 +174,6 @@ class LogRoom:
             checks=self.checks,
             authorizer=ports["authorizer"],
         )
-        self.positions = PositionService(self.runtime, self.store, self.log, self.worker)
         self.removed: list[RowsRemoved] = []
         self.removal = LogRemoval(self.runtime, self.store, self.catalog, self.log.fetcher.damage)
         self.removal.on_removed = self.removed.append
@@ -301,6 +301,10 @@ class LogRoom:
         self.flush()
 
     # Reading
+
+    @cached_property
+    def positions(self) -> PositionService:
+        return PositionService(self.runtime, self.store, self.log, self.worker)
 
     @property
     def ranges(self) -> RangeService:

@@ -20,7 +20,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.store import Family
 from coordinator_runtime.worker import WorkerLost
-from partition_log import codec, service, time_search
+from partition_log import codec, positions, time_search
 from partition_log.batch_checks import RECORDS_HERE_MAX, UNPACKED_HERE_BYTES_MAX
 from partition_log.reading import ReadBudget
 from partition_log.record_times import NotOpened, first_since
@@ -399,7 +399,7 @@ def test_a_caller_that_leaves_takes_its_search_away() -> None:
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn ends after some ten batches."""
     budget = partial(ReadBudget, batches=80)
-    monkeypatch.setattr(service, "ReadBudget", budget)
+    monkeypatch.setattr(positions, "ReadBudget", budget)
     monkeypatch.setattr(time_search, "ReadBudget", budget)
 
 

@@ -1,10 +1,11 @@
-"""The aborted transactions of a partition, as far as a reader of some of its offsets must know them.
+"""Aborted transactions of a partition that a reader of a range of offsets must know.
 
-One may have begun long before those offsets, and end long behind them. It has a row under the offset of its marker, and
-one under every multiple of the stride between its first record and its marker. Let `bound` be the least multiple at or
-beyond the end of the offsets [start, end). A transaction that meets them has its marker in [start, bound], or it lies
-across the bound and has a row there. So one scan from the start to the bound finds them all, and meets nothing but the
-markers in between and what lies across one offset, however long a transaction was open.
+Such a transaction may have begun long before the range, and may end long behind it. It has a row under the offset of
+its marker, and one under every multiple of the stride between its first record and its marker. Let `bound` be the least
+multiple at or beyond the end of the range [start, end). A transaction that overlaps the range has its marker in [start,
+bound], or it lies across the bound and has a row there. So one scan from the start to the bound finds them all. However
+long a transaction was open, the scan meets only the markers in between and the transactions that lie across one
+offset.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from partition_log.state import AbortedTransaction
 def aborted_between(
     store: LogReads, ordinal: int, start: int, end: int, last_abort_offset: int
 ) -> Iterator[AbortedTransaction]:
-    """Aborted transactions that meet [start, end), each once, those of one producer in their order.
-    `last_abort_offset`: the newest abort marker of the reader's view; what was aborted later is left out.
+    """Yield the aborted transactions that overlap [start, end), each once, those of one producer in their order.
+    `last_abort_offset`: newest abort marker of the reader's view; transactions that were aborted later are left out.
 
     Raises StoreDamaged, StoreUnreadable."""
     bound = _multiple_from(end)
-    # In a view, nothing lies across the bound unless its newest abort does.
+    # In a view, no transaction lies across the bound unless the newest abort marker is beyond it.
     last_offset = min(bound, last_abort_offset)
     first_key, end_key = index_rows.aborted_key(ordinal, start, 0), index_rows.aborted_key(ordinal, last_offset + 1, 0)
     for key, value in store.scan(Family.ABORTED, first_key, end_key):
         offset, aborted = index_rows.decode_aborted(key, value)
-        # What lies across a multiple before the bound comes again, at its marker or at the bound.
+        # A transaction across an earlier multiple comes again, at its marker or at the bound.
         is_last_row = offset == aborted.marker_offset or offset == bound
         if is_last_row and aborted.first_offset < end and aborted.marker_offset <= last_abort_offset:
             yield aborted
 
 
 def next_multiple(offset: int) -> int:
-    """The least multiple of the stride behind the offset: who looks for aborted transactions of the offsets up to there
-    looks at no marker in vain."""
+    """Return the least multiple of the stride behind the offset. A search for the aborted transactions of the offsets
+    up to there looks only at markers that it needs."""
     return _multiple_from(offset + 1)
 
 

@@ -1,14 +1,15 @@
-"""Fetch: reads now, or waits until there is something to read.
+"""Fetch: read now, or wait until there is something to read.
 
-A fetch that waits keeps what it has found. When the durable end of one of its partitions moves it reads on from there,
-so that a wait costs what is new and not what was seen before. It is answered when enough is visible, a limit or the end
-of a range is reached, a partition is in error, or its time is over; a caller that leaves takes its wait away.
+A fetch that waits keeps the batches that it has found. When the durable end of one of its partitions moves, it reads on
+from there, so a wait costs only the new part. It is answered when enough is visible, a limit or the end of a range is
+reached, a partition is in error, or its time is over. A caller that leaves ends its wait.
 
-What it has found while it waits needs memory, as an answer does that its caller has not taken yet, and is counted like
-one. Where there is no room for more when the fetch is woken, it is refused and does not read. (When it begins, the
-dispatcher has asked.) Where room is scarce it reads less than it was asked for, and its reader goes on with the next.
+The batches that a waiting fetch has found need memory, as an answer does that its caller has not taken yet. They count
+like one. If there is no capacity for more when the fetch is woken, it is refused and does not read. (When it begins,
+capacity has been checked already.) If capacity is scarce, the fetch reads less than was asked for, and its reader
+continues with the next one.
 
-Damage is told to readers as a refusal, and to logs and metrics once for each damaged place, however often it is read.
+Readers get a refusal for damage. Logs and metrics get one event for each damaged place, however often it is read.
 
 Source: spec log-and-runtime 2.1 and 2.3; KIP-98, KIP-392 (long poll of Kafka).
 """
@@ -36,21 +37,22 @@ from partition_log.shard import LogShard
 from partition_log.state import AbortedTransaction, Isolation, PartitionHead
 
 PLACES_TOLD_MAX: Final = 10_000
-"""Beyond so many, a new one is not told any more: the disk is lost, and that has been said."""
+"""Number of damaged places that are reported. Beyond it the disk is lost, and that has been reported."""
 
 
 class DamageWatch:
-    """Turns damage into the refusal that the reader gets, and tells `on_found` of every new place."""
+    """Turns damage into the refusal for the reader, and reports every new place to `on_found`."""
 
     def __init__(self) -> None:
         self._told: set[tuple[int, Family, int | bytes | None]] = set()
         self.on_found: Callable[[DamageFound], None] = lambda _event: None
 
     def met(self, ref: PartitionRef, met: LogDamaged | StoreUnreadable) -> Refused:
-        """The refusal for a read of a partition that could not be done.
+        """Return the refusal for a read of a partition that failed.
 
-        CORRUPT_MESSAGE: what is stored is damaged, and reading it again cannot help. UNSUPPORTED_FOR_MESSAGE_FORMAT: it
-        is whole, and of a newer version. UNKNOWN_SERVER_ERROR: it could not be read now, and may be whole."""
+        CORRUPT_MESSAGE: the stored bytes are damaged, and reading them again cannot help.
+        UNSUPPORTED_FOR_MESSAGE_FORMAT: the batch is whole, and of a newer version. UNKNOWN_SERVER_ERROR: the bytes
+        could not be read now, and may be whole."""
         name = f"{ref.topic}-{ref.partition}"
         match met:
             case LogDamaged(code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT as code, offset=offset, reason=reason):
@@ -86,7 +88,7 @@ class DamageWatch:
 
 
 class _Position:
-    """One partition of a fetch: where it stands."""
+    """State of one partition of a fetch."""
 
     __slots__ = ("error", "head", "item", "next_offset", "placed", "read")
 
@@ -97,10 +99,10 @@ class _Position:
         self.head: PartitionHead | None = None
         self.error: Refused | None = None
         self.next_offset = read.fetch_offset
-        """Where a reader that met the error may go on."""
+        """Offset at which a reader that met the error may continue."""
 
     def met(self, damage: LogDamaged | StoreUnreadable, watch: DamageWatch) -> None:
-        """This partition alone is in error."""
+        """Note an error of this partition alone."""
         self.error = watch.met(self.placed.ref, damage)
         if isinstance(damage, LogDamaged):
             self.next_offset = damage.next_offset
@@ -131,7 +133,7 @@ class _Position:
 
 
 class _Fetch:
-    """A fetch under way."""
+    """A fetch in progress."""
 
     __slots__ = (
         "budget",
@@ -149,14 +151,14 @@ class _Fetch:
         self.request = request
         self.connection = connection
         self.found_bytes = 0
-        """Bytes of what it has found."""
+        """Size of the batches that it has found (bytes)."""
         self.held_bytes = 0
-        """What it has found, as far as it counts as an answer that waits."""
+        """Bytes of `found_bytes` that are counted as a waiting answer."""
         self.key = ("fetch", key)
         self.budget = ReadBudget(request.bytes_max)
         self.positions: list[_Position] = []
         self.refused: list[tuple[int, FetchResult]] = []
-        """Partitions that were never there, with their places in the request."""
+        """Results for partitions that were refused from the start, with their places in the request."""
         self.reply: Pending[list[FetchResult]] = Pending()
 
     def is_satisfied(self) -> bool:
@@ -173,14 +175,14 @@ class _Fetch:
 
 @dataclass(slots=True)
 class _Watch:
-    """The fetches that wait for a partition, and the positions that they have seen."""
+    """Fetches that wait for a partition, and the positions that they have seen."""
 
     head: PartitionHead | None
     fetches: dict[_Fetch, None] = field(default_factory=dict)
 
 
 class Fetcher:
-    """All fetches of a server, those that wait among them."""
+    """All fetches of a server, including those that wait."""
 
     def __init__(self, runtime: Runtime, store: Store) -> None:
         self._runtime = runtime
@@ -190,20 +192,21 @@ class Fetcher:
         self.damage = DamageWatch()
         self.waiting_fetches = 0
         self.room: AnswerRoom = BOUNDLESS_ROOM
-        """Counts what is found while its fetch waits."""
+        """Counts the bytes that are found while their fetch waits."""
         self.on_read: Callable[[RecordsRead], None] = lambda _event: None
-        """Told what every answer showed and hid."""
+        """Receives the numbers of records that every answer showed and hid."""
         self.on_work: Callable[[int], None] = lambda _work_bytes: None
-        """Told what reading cost, in bytes that take as long (`ReadBudget.work_bytes`)."""
+        """Receives the cost of reading, in bytes that take as long to read (`ReadBudget.work_bytes`)."""
 
     def fetch(
         self, request: Fetch, found: Sequence[PlacedPartition | Refused], connection: Connection = ""
     ) -> Pending[list[FetchResult]]:
-        """One result per item, in the order asked, from the partitions that were found for them. See the module for
-        when the answer comes.
+        """Return one result per item, in the order asked, from the partitions that were found for them. The module
+        docstring says when the answer comes.
 
-        Raises Refused INVALID_REQUEST for negative numbers. The Pending may be refused, THROTTLING_QUOTA_EXCEEDED,
-        where there is no room for more when it is woken."""
+        Raises Refused INVALID_REQUEST for negative numbers, and for an end epoch or a snapshot that does not fit the
+        rest. The Pending may be refused with THROTTLING_QUOTA_EXCEEDED, if there is no capacity for more when it is
+        woken."""
         _check(request)
         self._fetch_count += 1
         fetch = _Fetch(request, self._fetch_count, connection)
@@ -227,7 +230,7 @@ class Fetcher:
         return fetch.reply
 
     def _advance(self, fetch: _Fetch) -> None:
-        """Read on wherever there is something new, and no more than there is room for."""
+        """Read on in every partition with something new, within the capacity for answers."""
         fetch.budget.renew_work()
         if self.room.is_scarce:
             fetch.budget.narrow(self.room.allowance_bytes(fetch.connection))
@@ -251,7 +254,7 @@ class Fetcher:
         if head is None:
             raise unresolved(position.placed.ref.topic)
         if head is position.head or not shard.is_readable(ordinal):
-            # Rows may be gone that the durable head still counts: wait for the deletion to be durable too.
+            # Rows may be gone that the durable head still counts. Wait until the deletion is durable, too.
             position.head = position.head or head
             return
         read, item, position.head = position.read, position.item, head
@@ -266,7 +269,8 @@ class Fetcher:
         if not head.log_start_offset <= read.next_offset <= head.log_end_offset:
             raise _out_of_range(read.next_offset, head)
         if read.fetch_offset < head.log_start_offset:
-            # Before what it has found is removed: what of it was aborted is looked up when it is answered.
+            # Answer before the batches that it has found are removed: the answer needs the rows of their aborted
+            # transactions.
             read.is_cut = True
             return
         read.advance(head, budget)
@@ -284,7 +288,7 @@ class Fetcher:
         fetch.reply.on_cancel = lambda: self._give_up(fetch)
 
     def _wake(self, keys: Iterable[ShardKey]) -> None:
-        """New durable state: let those read on whose partitions have moved."""
+        """Let the fetches read on whose partitions have new durable positions."""
         woken: dict[_Fetch, None] = {}
         for key in keys:
             watches = self._watches.get(key)
@@ -293,7 +297,7 @@ class Fetcher:
             shard: LogShard | None = self._runtime.table.find(key)
             for ordinal, watch in watches.items():
                 head = None if shard is None else shard.durable_head(ordinal)
-                # One that is not served any more refuses its readers.
+                # A shard that is no longer served here refuses its readers.
                 if head is not watch.head or shard is None:
                     watch.head = head
                     woken.update(watch.fetches)
@@ -303,7 +307,7 @@ class Fetcher:
                 self._read_on(fetch)
 
     def _hold(self, fetch: _Fetch) -> None:
-        """Count what it has found since the last time."""
+        """Count the bytes that were found since the last call."""
         if fetch.found_bytes > fetch.held_bytes:
             self.room.hold(fetch.connection, fetch.found_bytes - fetch.held_bytes)
             fetch.held_bytes = fetch.found_bytes
@@ -312,7 +316,7 @@ class Fetcher:
         try:
             self.room.check(fetch.connection)
             self._advance(fetch)
-        except Exception as error:  # noqa: BLE001  no room, or a defect: the others must hear of the new state too
+        except Exception as error:  # noqa: BLE001  no capacity, or a defect: other fetches must be woken too
             self._leave(fetch)
             fetch.reply.fail(error)
             return
@@ -349,7 +353,8 @@ class Fetcher:
             self._runtime.stop_telling(self._wake)
 
     def _results(self, fetch: _Fetch) -> list[FetchResult]:
-        """Raises Refused THROTTLING_QUOTA_EXCEEDED where there is no room even for the first batch."""
+        """Return the results. Raises Refused THROTTLING_QUOTA_EXCEEDED if there is no capacity even for the first
+        batch."""
         self.room.check_answer(fetch.found_bytes)
         results: list[FetchResult] = []
         for position in fetch.positions:

@@ -1,10 +1,10 @@
-"""Leader epochs of a partition: which of several lines of its log an offset belongs to.
+"""Leader epochs of a partition, which tell apart records that have the same offset before and after a loss.
 
-After a loss that was accepted, or a restored backup, the log goes on from an earlier end, and offsets that readers have
-seen are given once more, to other records. So the leader epoch rises there, before the partition serves (`raised`), and
-every batch carries its own. Whoever has read up to an offset names the epoch of what it read last. Where this log has
-no such epoch, or ended it before that offset, the two went different ways, and the reader is told from where on before
-it is shown anything (`divergence`).
+After a loss that was accepted, or a restored backup, the log continues from an earlier end. Offsets that readers have
+seen are then assigned again, to other records. So the leader epoch rises there, before the partition serves (`raised`),
+and every batch carries its own. A reader that has read up to an offset names the epoch of the last record that it read.
+If this log has no such epoch, or ended it before that offset, the two logs diverge. The reader then gets the offset of
+the divergence instead of records (`divergence`).
 
 Source: KIP-101, KIP-279 (which epoch to go back to), KIP-320 (how readers ask).
 """
@@ -28,16 +28,16 @@ _START: Final = attrgetter("start_offset")
 
 
 class Divergence(Struct, frozen=True, gc=False):
-    """Where a reader's line of the log left this one."""
+    """Point at which the log that a reader has read diverges from this one."""
 
     epoch: int
-    """The newest epoch that both have, or -1."""
+    """Newest epoch that both have, or -1."""
     end_offset: int
-    """What the reader has from here on is not in this log; what it has below is, unless the epoch is -1."""
+    """Records that the reader has from here on are not in this log. Those below are, unless the epoch is -1."""
 
 
 class Diverged(Refused):
-    """The reader has read what is not in this log. Nothing was read."""
+    """Error for a reader that has read records which are not in this log. Nothing was read."""
 
     def __init__(self, divergence: Divergence, message: str) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
@@ -45,14 +45,14 @@ class Diverged(Refused):
 
 
 def head_of_new(incarnation: Incarnation, now_ms: int) -> PartitionHead:
-    """The head of a partition that is created now. Its first epoch is that of the store's line, so that readers of a
-    topic of the same name in a lost one are told."""
+    """Return the head of a new partition. Its first epoch is the number of the store's incarnation. Readers of a topic
+    of the same name in a lost incarnation therefore learn of the loss."""
     epoch = LeaderEpoch(incarnation.number, 0, now_ms, LineCause.CREATED)
     return replace(EMPTY_HEAD, leadership=Leadership(epoch.epoch, incarnation.number, (epoch,)))
 
 
 def raised(head: PartitionHead, incarnation: Incarnation, now_ms: int) -> PartitionHead | None:
-    """The head of a partition that is loaded, where the store has begun another incarnation since; None: nothing
+    """Return the head of a loaded partition if the store has begun another incarnation since; None if nothing
     changes."""
     before = head.leadership
     if before.incarnation == incarnation.number:
@@ -62,14 +62,14 @@ def raised(head: PartitionHead, incarnation: Incarnation, now_ms: int) -> Partit
 
 
 def epoch_at(leadership: Leadership, offset: int) -> int:
-    """The epoch of what lies at an offset; at the log end and behind it, the present one."""
+    """Return the epoch of the record at an offset; at the log end and behind it, the current one."""
     history = leadership.history
     return history[max(bisect_right(history, offset, key=_START) - 1, 0)].epoch
 
 
 def divergence(head: PartitionHead, last_read_epoch: int, offset: int) -> Divergence | None:
-    """Where the line of a reader left this log that has read up to `offset`, the last of it in `last_read_epoch`; None:
-    nowhere."""
+    """Return the point at which this log diverges from that of a reader, or None. The reader has read up to `offset`,
+    and the last record that it read is of `last_read_epoch`."""
     history = head.leadership.history
     known = bisect_right(history, last_read_epoch, key=_EPOCH)
     if not known:
@@ -84,10 +84,9 @@ def divergence(head: PartitionHead, last_read_epoch: int, offset: int) -> Diverg
 def check_line(
     head: PartitionHead, offset: int, *, current_leader_epoch: int | None, last_read_epoch: int | None
 ) -> None:
-    """Return only if a reader that stands at the offset has read nothing but what is in this log, as far as the epochs
-    that it names can tell.
+    """Return only if everything that a reader at the offset has read is in this log, as far as its epochs can tell.
 
-    Raises Refused FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH where it takes another epoch for the present one;
+    Raises Refused FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH if it takes another epoch for the current one;
     Diverged."""
     epoch = head.leadership.epoch
     if current_leader_epoch is not None and current_leader_epoch != epoch:
@@ -105,8 +104,8 @@ def check_line(
 
 
 def check_range(head: PartitionHead, end_offset: int, end_epoch: int) -> None:
-    """Return only if everything before the end of a range is what it was when the end was learned, in this epoch.
-    Raises Diverged."""
+    """Return only if everything before the end of a range is as it was when the end was learned, in this epoch. Raises
+    Diverged."""
     found = divergence(head, end_epoch, end_offset)
     if found is not None:
         raise Diverged(

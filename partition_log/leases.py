@@ -1,10 +1,11 @@
-"""Leases: who reads old records says so, and they are kept while the lease lasts.
+"""Leases: the records that a reader holds are kept while its lease lasts.
 
-Where somebody wants records gone that a reader holds, a lease that is taken from then on begins behind them: else
-leases that overlap, as those of a job that is run again and again, would keep everything for ever.
+Retention or an administrator may want to remove records that a lease holds. A lease that is taken from then on begins
+behind them. Otherwise overlapping leases, such as those of a job that runs again and again, would keep everything
+permanently.
 
-A lease is memory only, and ends with the server: what a snapshot shows is in the snapshot, so a reader whose lease is
-lost reads on, and is refused only where something is really gone (decision 40).
+A lease is in memory only, and ends with the server. The snapshot itself says what it shows, so a reader that has lost
+its lease reads on. It is refused only where records are really gone (decision 40).
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from coordinator_runtime.ports import Level, Levels, PartitionName
 from coordinator_runtime.runtime import Runtime
 
 LEASES_MAX: Final = 1_000
-"""Leases at a time. Each costs a few bytes for each partition, and keeps records."""
+"""Largest number of leases at a time. Each costs a few bytes for each partition, and keeps records."""
 LEASE_MS_MAX: Final = 3_600_000
-"""The longest time between two renewals: how long the records of a dead reader are kept at most."""
+"""Longest time between two renewals. The records of a dead reader are kept for that long at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What one snapshot holds."""
+    """Records that one snapshot holds."""
 
     names: tuple[PartitionName, ...]
     first_offsets: Mapping[int, int]
-    """By ordinal."""
+    """First held offset by ordinal."""
     principal: str = ANONYMOUS
-    """Who took it."""
+    """Principal that took the lease."""
     taken_ms: int = 0
-    """When, on the monotonic clock."""
+    """Time at which it was taken, on the monotonic clock."""
     parts: int = 0
-    """In how many parts it is given up; 0: nobody has said."""
+    """Number of parts in which it is released; 0 if no caller has said yet."""
     parts_done: int = 0
-    """A bit for each that was."""
+    """Bit set of the parts that are released."""
 
 
 class Leases:
@@ -52,30 +53,30 @@ class Leases:
         self._levels = levels
         self._leases: dict[bytes, Lease] = {}
         self._holders: Counter[int] = Counter()
-        """Leases by ordinal."""
+        """Number of leases by ordinal."""
         self._due: dict[int, int] = {}
-        """By ordinal of a partition that is held: where its log would begin if it were not."""
+        """Log starts that would be due without leases, by ordinal of a held partition."""
 
     def __len__(self) -> int:
         return len(self._leases)
 
     def oldest_age_ms(self) -> int:
-        """How long the oldest lease has been held, renewals included; 0: there is none."""
+        """Return the age of the oldest lease, renewals included; 0 if there is none."""
         now_ms = self._runtime.clock.monotonic_ms()
         return max((now_ms - lease.taken_ms for lease in self._leases.values()), default=0)
 
     def oldest(self, ordinal: int) -> int | None:
-        """The first offset of a partition that somebody holds; None: nobody holds any."""
+        """Return the first offset of a partition that a lease holds; None if there is none."""
         held = (lease.first_offsets.get(ordinal) for lease in self._leases.values())
         return min((offset for offset in held if offset is not None), default=None)
 
     def note_due(self, ordinal: int, offset: int) -> None:
-        """Somebody wants the log of a partition to begin there, and readers hold it back."""
+        """Note the offset at which the log of a held partition would begin without leases."""
         if self._holders[ordinal]:
             self._due[ordinal] = max(offset, self._due.get(ordinal, 0))
 
     def first_offset(self, ordinal: int, log_start_offset: int) -> int:
-        """Where a lease of a partition begins that is taken now."""
+        """Return the first offset of a partition that a lease holds if it is taken now."""
         return max(log_start_offset, self._due.get(ordinal, 0))
 
     def check_room(self, lease_ms: int, principal: str) -> None:
@@ -94,7 +95,7 @@ class Leases:
         return sum(1 for lease in self._leases.values() if lease.principal == principal)
 
     def take(self, lease: Lease, lease_ms: int) -> bytes:
-        """Hold records from now on, for so long; returns the id of the lease."""
+        """Hold records for `lease_ms` from now on, and return the id of the lease."""
         lease_id = self._new_id()
         self._leases[lease_id] = replace(lease, taken_ms=self._runtime.clock.monotonic_ms())
         self._holders.update(lease.first_offsets.keys())
@@ -102,7 +103,7 @@ class Leases:
         return lease_id
 
     def find(self, lease_id: bytes) -> Lease:
-        """Raises Refused SNAPSHOT_NOT_FOUND."""
+        """Return the lease with this id. Raises Refused SNAPSHOT_NOT_FOUND."""
         lease = self._leases.get(lease_id)
         if lease is None:
             raise Refused(
@@ -113,14 +114,14 @@ class Leases:
         return lease
 
     def renew(self, lease_id: bytes, lease_ms: int) -> None:
-        """Let a lease that is there last so long from now on. Raises Refused INVALID_REQUEST."""
+        """Let an existing lease last `lease_ms` from now on. Raises Refused INVALID_REQUEST."""
         check_lease_ms(lease_ms)
         if not lease_ms:
             raise Refused(ErrorCode.INVALID_REQUEST, "lease_ms is 0: release the snapshot to hold it no longer")
         self._arm(lease_id, lease_ms)
 
     def release(self, lease_id: bytes) -> None:
-        """Hold these records no longer."""
+        """Hold the records of a lease no longer."""
         self._runtime.timers.cancel(("snapshot_lease", lease_id))
         lease = self._leases.pop(lease_id, None)
         for ordinal in () if lease is None else lease.first_offsets:
@@ -130,8 +131,8 @@ class Leases:
                 self._due.pop(ordinal, None)
 
     def release_part(self, lease_id: bytes, part: int, parts: int) -> None:
-        """One of so many parts of what is held was read: with the last of them all is released. A part may come again.
-        Raises Refused SNAPSHOT_NOT_FOUND, INVALID_REQUEST."""
+        """Note that one part of a lease was read, and release the lease with the last part. A part may be reported more
+        than once. Raises Refused SNAPSHOT_NOT_FOUND, INVALID_REQUEST."""
         lease = self.find(lease_id)
         if not 0 <= part < parts <= LEASE_PARTS_MAX or lease.parts not in (0, parts):
             raise Refused(
@@ -149,7 +150,7 @@ class Leases:
 
 
 def check_lease_ms(lease_ms: int) -> None:
-    """Raises Refused INVALID_REQUEST for what is no time for a lease."""
+    """Return only if this is a valid duration of a lease. Raises Refused INVALID_REQUEST."""
     if not 0 <= lease_ms <= LEASE_MS_MAX:
         raise Refused(
             ErrorCode.INVALID_REQUEST,

@@ -1,10 +1,10 @@
-"""What must hold of a partition's rows before it is served: this program knows all that matters, and no family lost
-rows below RocksDB, which would give itself away.
+"""Checks of a partition's rows before it is served. This program must know all rows that matter, and no family may have
+lost rows below RocksDB in a way that shows.
 
-RocksDB keeps each family in files of its own, so a store whose files were damaged or mixed with older ones may have one
-family at one moment and another at an earlier one. What RocksDB notices of that, and what the durable mark does, is
-decision 20; these checks need neither. They look at the last rows only, one seek each, because every load makes them.
-`store verify` looks at everything.
+RocksDB keeps each family in files of its own. If the files of a store were damaged or mixed with older ones, its
+families may date from different moments. Decision 20 describes what RocksDB and the durable mark notice of that; these
+checks need neither. They look at the last rows only, one seek each, because every load makes them. `store verify` looks
+at everything.
 
 Source: docs/store-format.md, "What a load checks".
 """
@@ -18,21 +18,21 @@ from coordinator_runtime.unknown_rows import IGNORABLE_FROM, pass_over
 from partition_log.state import PartitionHead
 
 _OFFSET_BYTES: Final = 8
-"""Keys of LOG and of STRETCHES end with a last offset."""
+"""Size of the last offset, with which keys of LOG and of STRETCHES end."""
 
 
 UNKNOWN_KINDS_FROM: Final = {Family.PARTITIONS: 3, Family.PRODUCERS: 2}
-"""The kind bytes behind the ordinal that this program does not know begin here; those from `IGNORABLE_FROM` on may be
-passed over. The known ones: `codec`, `epoch_rows` and `forgotten_rows`."""
+"""First kind byte behind the ordinal that this program does not know, by family. Kinds from `IGNORABLE_FROM` on may be
+ignored. `codec`, `epoch_rows` and `forgotten_rows` have the known ones."""
 
 
 class RowsMissing(Exception):
-    """Families of one store disagree: one of them has lost rows. What they belong to must not be served."""
+    """Error for families of one store that disagree: one of them has lost rows. The partition must not be served."""
 
 
 def check_kinds(store: Store, prefix: bytes) -> None:
-    """Return only if a partition, whose keys begin with the prefix, has no row that matters and that only a newer
-    program knows. Raises UnknownRow."""
+    """Return only if this program knows every row of a partition that matters. The partition's keys begin with the
+    prefix. Raises UnknownRow."""
     for family, unknown_from in UNKNOWN_KINDS_FROM.items():
         rows = store.scan(family, prefix + bytes([unknown_from]), prefix + bytes([IGNORABLE_FROM]))
         for key, _value in rows:
@@ -41,8 +41,8 @@ def check_kinds(store: Store, prefix: bytes) -> None:
 
 
 def check_partition(store: Store, prefix: bytes, head: PartitionHead) -> None:
-    """Return only if the last rows of a partition, whose keys begin with the prefix, fit its head. Where they cannot be
-    read, that is the business of who reads there. Raises RowsMissing."""
+    """Return only if the last rows of a partition, whose keys begin with the prefix, fit its head. Rows that cannot be
+    read are left to later reads, which report them. Raises RowsMissing."""
     try:
         last_log, last_stretch = store.last_key(Family.LOG, prefix), store.last_key(Family.STRETCHES, prefix)
     except StoreUnreadable:
@@ -57,8 +57,8 @@ def check_partition(store: Store, prefix: bytes, head: PartitionHead) -> None:
 
 
 def what_is_missing(head: PartitionHead, *, logged_to: int, finished_to: int) -> str | None:
-    """What is wrong with the ends of a partition in LOG and in STRETCHES, None where they are as the head says. Rows
-    before the log start may be there or not."""
+    """Describe the mismatch between a head and the ends of the partition's rows in LOG and in STRETCHES; None if they
+    agree. Rows before the log start may be there or not."""
     start, end, unfinished = head.log_start_offset, head.log_end_offset, head.index.first_offset
     if logged_to != end and not (logged_to < end == start):
         return f"its log ends at {end}, and its rows in LOG at {logged_to}"
@@ -68,5 +68,5 @@ def what_is_missing(head: PartitionHead, *, logged_to: int, finished_to: int) ->
 
 
 def _end_of(last_key: bytes | None) -> int:
-    """The offset behind a last row; 0 where there is none."""
+    """Return the offset behind a last row; 0 if there is none."""
     return 0 if last_key is None else int.from_bytes(last_key[-_OFFSET_BYTES:], "big") + 1

@@ -1,11 +1,16 @@
-"""What lies before the log starts of partitions is removed, and log starts go ahead as retention wants it.
+"""Removal of rows before the log starts of partitions, and moves of log starts for retention.
 
-In this order, which a crash may end anywhere: the new log start becomes durable; a later group deletes the rows of
-records, stretches and aborted transactions before it, by one range each, so that it takes as long for a gigabyte as for
-a record; the store gives back files that nothing names any more (`coordinator_runtime.rocks.segments`), and room in
-those that hold other things too (`coordinator_runtime.rocks.reclaim`). Whoever comes after a crash looks what is left.
+A removal has three steps. A crash may come between any two of them.
 
-A few partitions are looked at in each turn of the loop. What cannot be read is left, and told.
+1. The new log start becomes durable.
+2. A later commit group deletes the rows of records, index entries and aborted transactions before it, by one range
+  each. So a gigabyte takes as long as one record.
+3. The store deletes files that no row refers to any more (`coordinator_runtime.rocks.segments`). It also reclaims space
+  in files that hold other rows, too (`coordinator_runtime.rocks.reclaim`).
+
+After a crash, the next round finds what is left.
+
+A few partitions are looked at in each turn of the loop. Rows that cannot be read are left, and reported.
 
 Source: docs/store-format.md, "Removal below a log start".
 """
@@ -37,13 +42,13 @@ from partition_log.state import MovedLogStart, PartitionHead
 from partition_log.stretches import stretches
 
 PARTITIONS_PER_STEP: Final = 16
-"""Each costs two or three seeks of some 20 us."""
+"""Partitions that are looked at in one turn. Each costs two or three seeks of some 20 us."""
 REMEMBERED_PER_STEP: Final = 256
-"""Remembered ends of one partition that are looked at in one round."""
+"""Remembered ends of one partition that are checked in one round."""
 
 
 class LogRemoval:
-    """Removes what partitions do not keep any more."""
+    """Removes rows that partitions no longer keep."""
 
     def __init__(
         self,
@@ -59,11 +64,11 @@ class LogRemoval:
         self._damage = damage
         self._leases = leases
         self._removed_to: dict[int, int] = {}
-        """By ordinal: before this offset nothing is left. Nobody knows of the others yet."""
+        """Offsets before which nothing is left, by ordinal. Partitions that are missing have not been looked at yet."""
         self._remembered_at: dict[int, bytes] = {}
-        """By ordinal: where to go on looking through what is remembered of forgotten producers."""
+        """Keys by ordinal at which the check of remembered ends continues."""
         self.held_back = 0
-        """How many partitions kept more, in the last whole round, than retention wants."""
+        """Number of partitions that kept more than retention wants, in the last whole round."""
         self.on_removed: Callable[[RowsRemoved], None] = lambda _event: None
 
     def round(self) -> Iterator[None]:
@@ -95,7 +100,7 @@ class LogRemoval:
             try:
                 topic = catalog.durable_topic(name, b"")
             except Refused:
-                continue  # It is being created or deleted.
+                continue  # The topic is being created or deleted.
             kept = catalog.retention(topic)
             for ordinal in topic.partition_ordinals:
                 placed = catalog.placed(ordinal)
@@ -103,13 +108,15 @@ class LogRemoval:
                     yield placed, kept
 
     def _look(self, placed: PlacedPartition, kept: Retention, note: Callable[[int, MovedLogStart], None]) -> None:
-        """Raises LogDamaged, StoreUnreadable."""
+        """Remove the rows of a partition that are due, and move its log start if retention wants it. Raises LogDamaged,
+        StoreUnreadable."""
         shard: LogShard | None = self._runtime.table.find(placed.shard)
         ordinal = placed.ref.ordinal
         head = None if shard is None else shard.durable_head(ordinal)
         if shard is None or head is None or not shard.is_readable(ordinal):
             return
-        # What is durable now is removed; what moves below, in the next round.
+        # Rows before the durable log start are removed now, those before the log start that moves below in the next
+        # round.
         self._remove(placed, head)
         now_ms = self._runtime.clock.wall_ms()
         if kept.retention_ms != FOR_EVER and finish_ahead_of_time(head, now_ms) is not None:
@@ -133,7 +140,8 @@ class LogRemoval:
 
     def _remove_rows(self, placed: PlacedPartition, head: PartitionHead) -> None:
         ordinal, start = placed.ref.ordinal, head.log_start_offset
-        # Counts mean something by comparison only, so both are those of the end of the stretch that an offset is in.
+        # Totals have a meaning only by comparison. So both are taken at the end of the index entry that an offset is
+        # in.
         oldest, holding = (next(stretches(self._store, ordinal, offset), None) for offset in (0, start))
         after = head.totals if holding is None else holding.totals
         unfinished_bytes = head.totals.size_bytes - head.index.size_bytes
@@ -142,7 +150,7 @@ class LogRemoval:
         self.on_removed(RowsRemoved(ordinal, size_bytes))
 
     def _forget_ends(self, placed: PlacedPartition, start: int) -> None:
-        """A repeated Transact is told where its records lie: of those that are gone, nothing any more."""
+        """Forget the remembered ends whose records are removed. A repeated Transact no longer gets their offset."""
         ordinal = placed.ref.ordinal
         at = self._remembered_at.get(ordinal)
         if at is None:

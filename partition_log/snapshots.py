@@ -1,8 +1,9 @@
-"""Snapshots of several partitions at one moment: taken, held, and given up.
+"""Snapshots of several partitions at one moment: taking, holding and releasing them.
 
-All of a snapshot is read from durable state in one turn of the loop, between two commit groups: each partition's end,
-and the transactions that are not finished in all of theirs. Which those are, and what they hide, is in
-`rules.exclusions`; what that means to a reader in `coordinator_protocol/snapshots.py`.
+All of a snapshot is read from durable state in one turn of the loop, between two commit groups: the end of each
+partition, and the transactions that are not finished in all their partitions. `rules.exclusions` finds these
+transactions and the offsets from which they are hidden. `coordinator_protocol/snapshots.py` explains the effect on
+readers.
 
 Source: spec log-and-runtime 2.4, Algorithm S; decision 40.
 """
@@ -38,35 +39,35 @@ from partition_log.state import PartitionHead
 
 
 class TakeSnapshot(Struct, frozen=True):
-    """The partitions that a snapshot shall show, and how long their records are held; 0 = they are not."""
+    """Partitions that a snapshot is to show, and the time for which their records are held; 0 if they are not held."""
 
     names: Sequence[PartitionName]
     lease_ms: int = 0
 
 
 class RenewSnapshot(Struct, frozen=True):
-    """How much longer the records of a snapshot are held."""
+    """A request to hold the records of a snapshot longer."""
 
     snapshot_id: bytes
     lease_ms: int
 
 
 class ReleaseSnapshot(Struct, frozen=True):
-    """A snapshot that nobody reads any more, or a part of one."""
+    """A request to release a snapshot that is no longer read, or a part of one."""
 
     snapshot_id: bytes
     part: int = 0
     parts: int = 0
-    """How many parts there are; 0: it is not read in parts."""
+    """Number of parts; 0 if it is not read in parts."""
 
 
 class LeasedSnapshot(Struct, frozen=True):
     """A view of several partitions at one moment."""
 
     snapshot_id: bytes
-    """The id of its lease; empty: it has none."""
+    """Id of its lease; empty if it has none."""
     views: Sequence[tuple[PartitionName, PartitionView, PartitionHead]]
-    """By partition, in the order asked."""
+    """Views by partition, in the order asked."""
 
 
 class SnapshotService:
@@ -87,13 +88,13 @@ class SnapshotService:
         self._authorizer = authorizer
 
     def take(self, command: TakeSnapshot, context: CallContext) -> Pending[LeasedSnapshot]:
-        """Show all of these partitions as they are at this moment, every transaction in all of them or in none. The
-        caller needs READ and SNAPSHOT on each topic.
+        """Take a snapshot of all of these partitions at this moment, with every transaction in all of them or in none.
+        The caller needs READ and SNAPSHOT on each topic.
 
-        The Pending is refused as a whole: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION and its kin;
-        INVALID_REQUEST for no partition, one that is none or is named twice, or a lease that is too long;
-        THROTTLING_QUOTA_EXCEEDED where there are too many leases; COORDINATOR_LOAD_IN_PROGRESS and KAFKA_STORAGE_ERROR
-        where not all of the transaction coordinator serves."""
+        Refused as a whole, by an exception or by the Pending: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+        and its kin; INVALID_REQUEST for no partition, an invalid name, a partition that is named twice, or a lease that
+        is too long; THROTTLING_QUOTA_EXCEEDED if there are too many leases; COORDINATOR_LOAD_IN_PROGRESS and
+        KAFKA_STORAGE_ERROR if not all of the transaction coordinator serves."""
         check_partitions(command.names)
         if not command.names:
             raise Refused(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one partition: name them")
@@ -105,7 +106,7 @@ class SnapshotService:
                 if not self._authorizer.is_allowed(context, Permission.SNAPSHOT, ResourceType.TOPIC, topic):
                     readable = denial(self._authorizer, context, Permission.SNAPSHOT, ResourceType.TOPIC, topic)
             if isinstance(readable, Refused):
-                # It may rest on the catalog as it is now, which a crash would take back.
+                # The refusal may rest on the current catalog, which a crash would take back.
                 return self._runtime.write(once_durable(CATALOG_KEY, readable), is_urgent=True)
             found.append(readable)
         self.leases.check_room(command.lease_ms, context.principal)
@@ -141,13 +142,13 @@ class SnapshotService:
         return views
 
     def renew(self, command: RenewSnapshot, context: CallContext) -> None:
-        """Hold the records of a snapshot for so long from now on. Raises Refused SNAPSHOT_NOT_FOUND,
+        """Hold the records of a snapshot for `lease_ms` from now on. Raises Refused SNAPSHOT_NOT_FOUND,
         TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST."""
         self._check(command.snapshot_id, context)
         self.leases.renew(command.snapshot_id, command.lease_ms)
 
     def release(self, command: ReleaseSnapshot, context: CallContext) -> None:
-        """Hold the records of a snapshot no longer, once all of its parts are done. Raises Refused SNAPSHOT_NOT_FOUND,
+        """Release the records of a snapshot, once all of its parts are done. Raises Refused SNAPSHOT_NOT_FOUND,
         TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST."""
         self._check(command.snapshot_id, context)
         if command.part or command.parts:
@@ -160,7 +161,7 @@ class SnapshotService:
             asked = (context, Permission.SNAPSHOT, ResourceType.TOPIC, topic)
             if not self._authorizer.is_allowed(*asked):
                 self._authorizer.on_refused(*asked)
-                # Not by name: the caller may have no other way to learn it.
+                # No topic is named, because the caller may have no other way to learn it.
                 raise Refused(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                     "this needs the permission snapshot on each topic of the snapshot",

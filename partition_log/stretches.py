@@ -1,9 +1,10 @@
-"""Finished stretches of a partition's log, and how they are found: the only index of positions that there is.
+"""Finished index entries of a partition's log (stretches), and the search for them. They are the only index of
+positions.
 
-A stretch says how everything before its end stands: bytes, records, markers, aborts, the largest timestamp. None of
-these falls from one stretch to the next. So "the first stretch that reaches a time", "the first that leaves fewer bytes
-behind it", and the like are found by halving the offsets, one seek a time: as many as the number of stretches has
-binary digits, and about two more.
+An index entry describes everything before its end: bytes, records, markers, aborts, and the largest timestamp. None of
+these falls from one entry to the next. So "the first entry that reaches a time", "the first that leaves fewer bytes
+behind it" and the like are found by a binary search over offsets. It takes one seek for each binary digit of the number
+of entries, and about two more.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from partition_log.state import IndexEntry
 
 
 class StretchReads(Protocol):
-    """What is asked of a store here: `coordinator_runtime.store.Store` says what it promises."""
+    """The part of a store that is used here, as `coordinator_runtime.store.Store` describes it."""
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
 
 def stretches(store: StretchReads, ordinal: int, offset: int) -> Iterator[IndexEntry]:
-    """The finished stretches of a partition, from the one that holds the offset on. Raises StoreDamaged,
+    """Yield the finished index entries of a partition, from the one that holds the offset on. Raises StoreDamaged,
     StoreUnreadable, UnknownRow."""
     start, end = index_rows.stretch_key(ordinal, offset), codec.partition_key(ordinal + 1)
     for key, value in store.scan(Family.STRETCHES, start, end):
@@ -33,8 +34,8 @@ def stretches(store: StretchReads, ordinal: int, offset: int) -> Iterator[IndexE
 def first_that(
     store: StretchReads, ordinal: int, offsets: tuple[int, int], holds: Callable[[IndexEntry], bool]
 ) -> IndexEntry | None:
-    """The first stretch with an offset in the half-open range of which something holds that, once it holds, holds of
-    all later ones; None where it holds of none. Raises as `stretches`."""
+    """Return the first index entry with an offset in the half-open range for which `holds` is true; None if there is
+    none. If it is true for an entry, it must be true for all later ones. Raises as `stretches`."""
     low, high = offsets
     found: IndexEntry | None = None
     while low < high:

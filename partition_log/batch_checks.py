@@ -1,12 +1,12 @@
-"""Which batches of clients are taken: those that every reader of ours can decode.
+"""Checks of client batches before they are appended: every reader of ours must be able to decode them.
 
-The server looks, and changes nothing: what is stored is what was sent. Records are parsed by the library that readers
-parse them with, which makes no Python object per record; Arrow is checked without Arrow. What may take longer than the
-loop can spare (payloads that unpack to much, or hold many records) is checked by the worker, another process, where it
-holds up no other caller; what the same producer sends meanwhile waits (`coordinator_runtime.runtime`).
+The server checks and changes nothing: batches are stored as they were sent. Records are parsed by the library that
+readers use, which makes no Python object per record. Arrow is checked without Arrow. Payloads that unpack to much, or
+hold many records, may take longer than the loop can spare. The worker, another process, checks those, where they delay
+no other caller. Later batches of the same producer wait meanwhile (`coordinator_runtime.runtime`).
 
-Source: design 6 ("the server validates and never transforms"); decision 22. Kafka's `LogValidator` answers
-INVALID_RECORD likewise.
+Source: design 6 ("the server validates and never transforms"); decision 22. Kafka's `LogValidator` also answers
+INVALID_RECORD.
 """
 
 from __future__ import annotations
@@ -36,33 +36,37 @@ from coordinator_runtime.worker import Worker, WorkerLost
 from partition_log.codec import RECORD_FIELD, NotRecords, examine_batch, offset_deltas_of, record_count_of
 
 UNPACKED_HERE_BYTES_MAX: Final = 64 * KIBI
-"""A compressed payload that unpacks to more is checked by the worker. To unpack and parse as much takes 0.1 ms, and
-0.9 ms if it is all empty records."""
+"""Largest unpacked size of a compressed payload that is checked on the loop; the worker checks larger ones. To unpack
+and parse as much takes 0.1 ms, and 0.9 ms if it is all empty records."""
 
 PLAIN_HERE_BYTES_MAX: Final = MEBI
 RECORDS_HERE_MAX: Final = 1 << 15
-"""A payload without compression that is larger, or that may hold more records, is checked by the worker, whatever it
-says of itself. Below, to parse it takes 0.2 ms for records of 100 bytes, 1.5 ms for the smallest ones."""
+"""Largest size, and number of records, of a payload without compression that is checked on the loop. The worker checks
+larger ones, whatever their headers say. To parse this much takes 0.2 ms for records of 100 bytes, 1.5 ms for the
+smallest ones."""
 
 FIELDS_MAX: Final = 1 << 17
-"""A record with more fields (headers, above all) is refused. They are too many to be parsed at once: a header of two
-bytes takes fifty times as many. As many of the smallest take 5 ms; what may hold more is checked by the worker."""
+"""Largest number of fields of a record, mostly headers; a record with more is refused. More cannot be parsed at once,
+because a header of two bytes takes fifty times as many in memory. As many of the smallest take 5 ms. The worker checks
+a payload that may hold more."""
 
 RECORDS_MAX: Final = 1 << 20
-"""A batch with more records is refused where they are too many to be parsed here: readers would choke on them."""
+"""Largest number of records of a batch that is too large to be parsed on the loop. A batch with more is refused,
+because readers would choke on it."""
 
 WAITING_BYTES_MAX: Final = 64 * MEBI
 WAITING_BATCHES_MAX: Final = 10_000
-"""Payloads that wait for the worker. Beyond, batches that would join them are refused, retriably. Their number
-counts too, because a damaged payload of ten bytes waits there as well, and its call takes a few KiB meanwhile."""
+"""Largest size and number of payloads that wait for the worker. Beyond it, batches that would join them are refused,
+retriably. Their number counts too: even a damaged payload of ten bytes waits, and its call takes a few KiB
+meanwhile."""
 
 PIECE_BYTES: Final = 256 * KIBI
-"""What is parsed at once of a large payload, if it is not one record: a parsed record takes up to fifty times its
-bytes. No record of as many bytes has more than `FIELDS_MAX` fields."""
+"""Size of the pieces in which a large payload is parsed, unless it is one record. A parsed record takes up to fifty
+times its bytes. No record of this size has more than `FIELDS_MAX` fields."""
 
 _RECORD_BEGINS: Final = (b"\n", b"\x8a")
 _HEADER_BEGINS: Final = (b'"', b"\xa2")
-"""The first byte of each, with the tag in one byte or, as a writer may, in more."""
+"""Possible first bytes of a record and of a header. A writer may use more than one byte for the tag."""
 
 _PLAIN: Final = Compression.NONE
 _RECORDS: Final = Encoding.RECORDS_V1
@@ -71,7 +75,7 @@ _OF_RECORDS: Final = (Encoding.RECORDS_V1, Encoding.RECORDS_V2)
 
 
 class CheckEnd(StrEnum):
-    """How a check by the worker ended."""
+    """Outcome of a check by the worker."""
 
     TAKEN = "taken"
     REFUSED = "refused"
@@ -80,7 +84,7 @@ class CheckEnd(StrEnum):
 
 
 class BatchChecks:
-    """Looks at batches before they are appended: header and checksum, then the payload, here or by a worker."""
+    """Checks batches before they are appended: header and checksum, then the payload, here or by the worker."""
 
     def __init__(
         self,
@@ -92,24 +96,24 @@ class BatchChecks:
         self.worker = worker
         self.limits = limits
         self.disk = DiskGuard() if disk is None else disk
-        """Says whether there is room for batches at all."""
+        """Tells whether the disk has space for batches at all."""
         self._examine = examine
         self._room = bytearray(UNPACKED_HERE_BYTES_MAX)
         self.waiting_bytes = 0
-        """Bytes of the payloads that the worker has not checked yet."""
+        """Size of the payloads that the worker has not checked yet (bytes)."""
         self.waiting_batches = 0
         self.ended: dict[str, int] = dict.fromkeys(CheckEnd, 0)
-        """How many checks by the worker ended in each way."""
+        """Number of checks by the worker, by outcome."""
 
     def take(
         self, header: BatchHeader, payload: bytes, *, crc: int | None, validates_payload: bool, may_wait: bool = True
     ) -> tuple[OffsetlessBatch, Pending[None] | None]:
-        """The batch as it will be stored; and the check of its payload if that is under way, whose error is then the
-        refusal of the batch.
+        """Return the batch as it will be stored, and the check of its payload if that is in progress. An error of the
+        check is then the refusal of the batch.
 
-        Raises Refused as `check_client_batch`, and for the payload: INVALID_RECORD; THROTTLING_QUOTA_EXCEEDED where too
-        many wait for their check. A check that was lost with the worker is COORDINATOR_NOT_AVAILABLE: send it again.
-        Raises NotCommon where the caller may not wait for a check."""
+        Raises Refused as `check_client_batch`, and for the payload: INVALID_RECORD; THROTTLING_QUOTA_EXCEEDED if too
+        many wait for their check. A check that was lost with the worker is COORDINATOR_NOT_AVAILABLE: the client must
+        send the batch again. Raises NotCommon if the caller may not wait for a check."""
         counts = (
             validates_payload
             and header.compression is _PLAIN
@@ -126,7 +130,8 @@ class BatchChecks:
             is_small = len(payload) <= UNPACKED_HERE_BYTES_MAX
             size = unpack_into(self._room, payload, header.compression) if is_small else None
             if size is None:
-                # Too large for the room, or damaged. Which, is found out where it does not matter how large.
+                # The payload is too large for the buffer, or damaged. The worker finds out which, where the size does
+                # not matter.
                 return offsetless, self._check_by_worker(header, payload, may_wait=may_wait)
             plain = bytes(memoryview(self._room)[:size])
         elif header.record_count > RECORDS_HERE_MAX or len(payload) > PLAIN_HERE_BYTES_MAX:
@@ -189,14 +194,14 @@ Unread = tuple[int, int, int, int, bytes]
 
 
 def unread(header: BatchHeader, payload: bytes) -> Unread:
-    """What `why_unreadable` is asked about a batch."""
+    """Return the argument of `why_unreadable` for a batch."""
     return (int(header.encoding), int(header.compression), header.record_count, header.last_offset_delta, payload)
 
 
 def why_unreadable(argument: Unread) -> str | None:
-    """Why a payload cannot be read as its header says; None: it can. Looks no further than to the first record that is
-    one too many. Takes a few times `UNPACKED_BYTES_MAX` of memory at most. A function of a module, so that another
-    process can run it."""
+    """Return the reason why a payload cannot be read as its header says; None if it can. The check stops at the first
+    record too many. It takes at most a few times `UNPACKED_BYTES_MAX` of memory. A module-level function, so that
+    another process can run it."""
     encoding, compression, record_count, last_offset_delta, payload = argument
     if record_count > RECORDS_MAX:
         return f"the batch says that it holds {record_count} records, and a batch holds at most {RECORDS_MAX}"
@@ -215,7 +220,8 @@ def why_unreadable(argument: Unread) -> str | None:
 
 
 def _why_no_records(plain: bytes, record_count: int, deltas_end: int | None) -> str | None:
-    """`deltas_end`: the last place in the batch, where each record says its own."""
+    """Return the reason why a payload is no valid sequence of records. `deltas_end`: last offset delta of the batch, if
+    each record carries its own."""
     found, behind = 0, -1
     try:
         for start, end in pieces(plain, PIECE_BYTES):
@@ -238,15 +244,15 @@ def _why_no_records(plain: bytes, record_count: int, deltas_end: int | None) -> 
 
 
 def _may_hold_many(plain: bytes) -> bool:
-    """Whether there may be too many records or headers to be parsed here, which is so at least where their first bytes
-    are as many. Other bytes are the same by chance, quotation marks above all: then the worker checks it for
-    nothing."""
+    """True if there may be too many records or headers to be parsed on the loop: too many bytes could be their first
+    ones. Other bytes may be equal by chance, quotation marks above all. Then the worker checks the payload
+    unnecessarily."""
     return _has_more_of(_RECORD_BEGINS, plain, RECORDS_HERE_MAX) or _has_more_of(_HEADER_BEGINS, plain, FIELDS_MAX)
 
 
 def _has_more_of(firsts: tuple[bytes, ...], plain: bytes, count_max: int) -> bool:
-    """Stops where there are more. To replace goes from one to the next, where `bytes.count` looks at every byte and
-    takes ten times as long."""
+    """Count no further than `count_max` of each. `replace` jumps from one to the next, while `bytes.count` looks at
+    every byte and takes ten times as long."""
     return sum(len(plain) - len(plain.replace(first, b"", count_max + 1)) for first in firsts) > count_max
 
 

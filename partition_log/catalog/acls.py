@@ -1,6 +1,6 @@
-"""The rules of who may do what, as the catalog keeps them: a row each, and a version that every change raises.
+"""Access rules in the catalog: one row for each rule, and a version that every change raises.
 
-A change is one operation, so all of its rules are in force together, and from then on only: when it is durable.
+A change is one operation, so all of its rules take effect together, once it is durable.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.state import AclCreated, AclDeleted, AclRecord, AclVersion
 
 ACLS_MAX: Final = 10_000
-"""Rules of one server. All of them fit into one answer, and into some milliseconds of the loop."""
+"""Largest number of rules of one server. All of them fit into one answer, and into some milliseconds of the loop."""
 
 _ONLY: Final = None
 """Key of a map that holds one value."""
 
 
 class AclsChanged(Struct, frozen=True):
-    """What a change of the rules did, or would do."""
+    """Result of a change of the rules, or of its validation."""
 
     acls: tuple[Acl, ...]
-    """Those that were created and had not been there before, or that were deleted."""
+    """Rules that were created and did not exist before, or that were deleted."""
     version: int
-    """The version of the rules after it."""
+    """Version of the rules after the change."""
 
 
 class AclTable:
-    """The rules, live and durable."""
+    """All rules, live and durable."""
 
     def __init__(self, journal: Journal) -> None:
         self._acls: TimelineMap[Acl, int] = TimelineMap(journal)
         self._version: TimelineMap[None, int] = TimelineMap(journal)
 
     def durable_version(self) -> int:
-        """The version of the rules that are on disk, 0 before the first."""
+        """Return the version of the rules that are on disk, 0 before the first."""
         return self._version.durable(_ONLY) or 0
 
     def durable(self) -> list[Acl]:
-        """The rules that are on disk, in no order."""
+        """Return the rules that are on disk, in no order."""
         return [acl for acl, _version in self._acls.durable_items()]
 
     def decide_create(self, wanted: Sequence[Acl], *, validate_only: bool) -> Decision:
-        """Add rules that have passed `check_acl`; those that are there already stay. The reply is AclsChanged.
+        """Add rules that have passed `check_acl`. Rules that exist already stay. The reply is AclsChanged.
 
-        Raises Refused POLICY_VIOLATION where there would be too many."""
+        Raises Refused POLICY_VIOLATION if there would be too many."""
         new = tuple(acl for acl in dict.fromkeys(wanted) if acl not in self._acls)
         if len(self._acls) + len(new) > ACLS_MAX:
             raise Refused(
@@ -62,7 +62,7 @@ class AclTable:
         return self._change(new, records, "create_acl", validate_only=validate_only)
 
     def decide_delete(self, filters: Sequence[AclFilter], *, validate_only: bool) -> Decision:
-        """Delete every rule that one of the filters means. The reply is AclsChanged."""
+        """Delete every rule that matches one of the filters. The reply is AclsChanged."""
         found = tuple(acl for acl, _version in self._acls.items() if any(each.matches(acl) for each in filters))
         return self._change(found, tuple(map(AclDeleted, found)), "delete_acl", validate_only=validate_only)
 

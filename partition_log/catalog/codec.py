@@ -38,7 +38,7 @@ class CatalogCodec:
                     settings=dict(topic.settings),
                     created_by=topic.created_by,
                 )
-                # A map has no order of its own, and equal topics have equal rows.
+                # A map has no order of its own, but equal topics must have equal rows.
                 return EncodedRecord(TOPIC_TYPE, topic.name.encode(), stored.SerializeToString(deterministic=True))
             case TopicDeleted(name):
                 return EncodedRecord(TOPIC_TYPE, name.encode(), None)
@@ -77,7 +77,7 @@ class CatalogCodec:
 
 
 def _acl_key(acl: Acl) -> bytes:
-    """All of a rule, because rules with the same contents are one. NUL is in none of its parts."""
+    """Return a key that contains all of a rule, because rules with the same contents are one. No part contains NUL."""
     parts = (
         acl.resource_type,
         acl.pattern_type,
@@ -91,7 +91,8 @@ def _acl_key(acl: Acl) -> bytes:
 
 
 def _acl_of(key: bytes) -> Acl:
-    """Raises UnknownRow for a rule of a newer program: what it denies must not be passed over."""
+    """Return the rule of a key. Raises UnknownRow for a rule of a newer program, because a denial must not be
+    ignored."""
     resource_type, pattern_type, name, principal, host, operation, permission_type = key.decode().split("\0")
     try:
         return Acl(

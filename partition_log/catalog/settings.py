@@ -1,6 +1,6 @@
-"""The settings of topics: their names, what each may be, and what holds where a topic has none of its own.
+"""Settings of topics: their names, valid values, and defaults.
 
-A value is kept as it was set, as text. One that only a newer program knows counts as what does the least harm.
+A value is stored as text, as it was set. A value that only a newer program knows counts as the least harmful one.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ TIMESTAMP_AFTER_MAX_MS: Final = "timestamp_after_max_ms"
 """Kafka's `message.timestamp.after.max.ms`."""
 
 FOR_EVER: Final = -1
-"""Value of a limit that there is not."""
+"""Value of a limit that is not set."""
 
 _NUMBER: Final = re.compile("-1|[1-9][0-9]{0,18}")
 _NUMBER_MAX: Final = 2**63 - 1
 
 
 class PayloadValidation(StrEnum):
-    """How much of a batch is looked at before it is accepted; the value of the setting `validate_payload`."""
+    """Checks on a batch before it is accepted: the value of the setting `validate_payload`."""
 
     FULL = "full"
-    """Header, checksum, and whether every reader can decode the payload."""
+    """Check the header, the checksum, and that every reader can decode the payload."""
     HEADER = "header"
-    """Only its header and checksum: the writer vouches for the payload."""
+    """Check only the header and checksum. The writer vouches for the payload."""
 
 
 class Retention(Struct, frozen=True):
-    """What each partition of a topic keeps. Beyond either limit the oldest records go; FOR_EVER = no limit."""
+    """Limits on the contents of each partition of a topic. Beyond either limit the oldest records are removed. FOR_EVER
+    means no limit."""
 
     retention_ms: int = FOR_EVER
-    """How long records are kept."""
+    """Time for which records are kept."""
     retention_bytes: int = FOR_EVER
-    """How much of the log is kept, in bytes as they are stored."""
+    """Size of the log that is kept, in bytes as they are stored."""
 
 
 KEEP_ALL: Final = Retention()
@@ -65,37 +66,37 @@ _CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
     RETENTION_BYTES: _why_no_limit,
     TIMESTAMP_AFTER_MAX_MS: _why_no_limit,
 }
-"""All settings that there are, each with what says why it cannot have a value."""
+"""Checks of all settings, by name. Each returns the reason why the setting cannot have a value."""
 
 
 class Origin(StrEnum):
-    """Where the value of a setting comes from."""
+    """Origin of the value of a setting."""
 
     TOPIC = "topic"
-    """It was set for this topic."""
+    """The value was set for this topic."""
     SERVER = "server"
-    """The server is configured with another default (`default_` and the name of the setting)."""
+    """The value is another default that the server is configured with (`default_` and the name of the setting)."""
     DEFAULT = "default"
-    """Nobody set it."""
+    """The value is the built-in default."""
 
 
 class SettingValue(Struct, frozen=True):
-    """One setting of a topic, as it holds."""
+    """The effective value of one setting of a topic."""
 
     name: str
     value: str
     origin: Origin
     inherited: str
-    """The value that holds where the topic has none of its own."""
+    """Value that applies if the topic has none of its own."""
 
 
 class SettingsChange(Struct, frozen=True):
-    """What shall become of the settings of a topic; those that are not named stay."""
+    """A change of the settings of a topic. Settings that are not named stay."""
 
     wanted: Mapping[str, str]
     """New values by name."""
     unset: Sequence[str] = ()
-    """Names of those that the topic shall not have itself any more."""
+    """Names of settings that the topic is no longer to have itself."""
 
 
 def check_settings(topic: str, settings: Mapping[str, str]) -> None:
@@ -107,7 +108,7 @@ def check_settings(topic: str, settings: Mapping[str, str]) -> None:
 
 
 def _check_of(name: str) -> Callable[[str], str | None]:
-    """Raises Refused INVALID_CONFIG, with the name that was meant perhaps."""
+    """Return the check of a setting. Raises Refused INVALID_CONFIG, with a similar name if there is one."""
     check = _CHECKS.get(name)
     if check is None:
         near = difflib.get_close_matches(name, _CHECKS, n=1)
@@ -117,11 +118,11 @@ def _check_of(name: str) -> Callable[[str], str | None]:
 
 
 def altered(topic: str, settings: Iterable[tuple[str, str]], change: SettingsChange) -> tuple[tuple[str, str], ...]:
-    """The settings of a topic after a change, as they are stored.
+    """Return the settings of a topic after a change, as they are stored.
 
-    Raises Refused INVALID_CONFIG for a setting that topics do not have, unless one that a newer program left there is
-    unset; for a value that it cannot have, and for one that is set and unset. INVALID_REQUEST for a change of
-    nothing."""
+    Raises Refused INVALID_CONFIG for a setting that topics do not have, for a value that it cannot have, and for one
+    that is set and unset. A setting that a newer program left there may be unset. Raises Refused INVALID_REQUEST for an
+    empty change."""
     before, wanted, unset = dict(settings), change.wanted, frozenset(change.unset)
     if not wanted and not unset:
         text = f"nothing is asked of the topic {topic}: name a setting to be set or unset, or leave the topic out"
@@ -136,22 +137,22 @@ def altered(topic: str, settings: Iterable[tuple[str, str]], change: SettingsCha
 
 
 def payload_validation(settings: Iterable[tuple[str, str]]) -> PayloadValidation:
-    """How batches of a topic are checked. An unknown value counts as the strictest: who takes only what every reader
-    can decode spoils no log."""
+    """Return the checks on batches of a topic. An unknown value counts as the strictest one: batches that every reader
+    can decode damage no log."""
     is_header = (VALIDATE_PAYLOAD, PayloadValidation.HEADER.value) in settings
     return PayloadValidation.HEADER if is_header else PayloadValidation.FULL
 
 
 def retention(settings: Iterable[tuple[str, str]], default: Retention) -> Retention:
-    """What the partitions of a topic keep. An unknown value counts as no limit: who removes nothing loses nothing."""
+    """Return the retention of a topic's partitions. An unknown value counts as no limit, so that nothing is lost."""
     own = dict(settings)
     retention_ms = _limit(own, RETENTION_MS, default.retention_ms)
     return Retention(retention_ms, _limit(own, RETENTION_BYTES, default.retention_bytes))
 
 
 def timestamp_after_max(settings: Iterable[tuple[str, str]], default_ms: int) -> int:
-    """Milliseconds by which the timestamps of a topic may lie ahead of the clock; FOR_EVER = any number. An unknown
-    value counts as no limit: who refuses nothing stops no producer."""
+    """Return the number of milliseconds by which the timestamps of a topic may lie ahead of the clock; FOR_EVER means
+    any number. An unknown value counts as no limit, so that no producer is stopped."""
     return _limit(dict(settings), TIMESTAMP_AFTER_MAX_MS, default_ms)
 
 
@@ -165,8 +166,8 @@ def _limit(own: Mapping[str, str], name: str, default: int) -> int:
 def setting_values(
     settings: Iterable[tuple[str, str]], server: Retention, timestamp_after_max_ms: int = FOR_EVER
 ) -> list[SettingValue]:
-    """Every setting of a topic that has these itself, as it holds. `server` and the number: what the server keeps and
-    takes of topics that do not say."""
+    """Return the effective value of every setting of a topic with these own settings. `server` and
+    `timestamp_after_max_ms`: the server's defaults for topics without a value."""
     own = dict(settings)
     values, inherited = (
         _in_effect(settings, server, timestamp_after_max_ms),

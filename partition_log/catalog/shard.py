@@ -1,7 +1,7 @@
-"""The shard of the catalog: finds topics and partitions, and decides on their creation, change and deletion. It also
-keeps the rules of who may do what (`acls.py`).
+"""Shard of the catalog: finds topics and partitions, and decides on their creation, change and deletion. It also keeps
+the access rules (`acls.py`).
 
-It is loaded before any caller may ask, and never unloaded, so the other parts hold on to the shard itself.
+It is loaded before any caller may ask, and never unloaded, so other parts may hold a reference to the shard itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from partition_log.catalog.state import (
 from partition_log.records import TopicChanged
 
 ORDINALS_SKIPPED: Final = 1 << 20
-"""How many ordinals a lost incarnation of the store may have given away beyond those that are known."""
+"""Number of ordinals that a lost incarnation of the store may have assigned beyond those that are known."""
 
 _ONLY: Final = None
 """Key of a map that holds one value."""
@@ -90,18 +90,18 @@ class CatalogShard:
         self._allocated: TimelineMap[None, OrdinalsAllocated] = TimelineMap(journal)
         self.acls = AclTable(journal)
         self.placed: Callable[[int], PlacedPartition | None] = self._placed.get
-        """The partition of this ordinal, live; None once it is deleted."""
+        """Returns the partition of this ordinal, live; None once it is deleted."""
 
     # Reading
 
     def topic(self, name: str, topic_id: bytes) -> Topic:
-        """The topic of this name, of this id, or of both, from the live state.
+        """Return the topic of this name, of this id, or of both, from the live state.
 
         Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
         return _find(name, topic_id, self._topics.get, self._names.get)
 
     def find(self, name: str, topic_id: bytes, partition: int) -> PlacedPartition | None:
-        """The partition of this name, live; None where `refusal` has a reason."""
+        """Return the partition of this name, live; None if `refusal` has a reason."""
         topic = self._topics.get(name) if name else self.topic_with_id(topic_id)
         if topic is None or partition < 0 or (topic_id and topic.topic_id != topic_id):
             return None
@@ -111,16 +111,16 @@ class CatalogShard:
             return None
 
     def place(self, topic: str, topic_id: bytes, partition: int) -> PlacedPartition:
-        """The partition of this name, live. Raises Refused as `refusal`."""
+        """Return the partition of this name, live. Raises Refused as `refusal`."""
         placed = self.find(topic, topic_id, partition)
         if placed is None:
             raise self.refusal(topic, topic_id, partition)
         return placed
 
     def refusal(self, topic: str, topic_id: bytes, partition: int) -> Refused:
-        """Why there is no partition of this name, which was looked for in vain: UNKNOWN_TOPIC_OR_PARTITION,
-        UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID; INVALID_TOPIC_EXCEPTION for a name that no topic can have;
-        INVALID_REQUEST for what names no partition (`check_partition`)."""
+        """Return the error for a partition name that `find` did not find: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
+        or INCONSISTENT_TOPIC_ID; INVALID_TOPIC_EXCEPTION for an invalid topic name; INVALID_REQUEST for an invalid
+        partition name (`check_partition`)."""
         try:
             check_partition(topic, topic_id, partition)
             if topic:
@@ -131,11 +131,11 @@ class CatalogShard:
         raise AssertionError("every partition of a topic that exists is placed")
 
     def resolve(self, topic: str, topic_id: bytes, partition: int) -> PartitionRef:
-        """Raises Refused as `refusal`."""
+        """Return the reference to a partition, live. Raises Refused as `refusal`."""
         return self.place(topic, topic_id, partition).ref
 
     def by_ordinal(self, ordinal: int) -> PartitionRef | None:
-        """None once the topic was deleted."""
+        """Return the reference to the partition of this ordinal, live; None once the topic is deleted."""
         placed = self.placed(ordinal)
         return None if placed is None else placed.ref
 
@@ -144,42 +144,42 @@ class CatalogShard:
         return None if name is None else self._topics.get(name)
 
     def topic_names(self) -> Iterable[str]:
-        """The names of all topics, in no order."""
+        """Return the names of all topics, in no order."""
         return self._topics.keys()
 
     def shape(self, topic: str) -> TopicShape | None:
-        """None if there is no topic of this name."""
+        """Return the shape of the topic of this name; None if there is none."""
         return _shape(self._topics.get(topic))
 
     def shape_of_id(self, topic_id: bytes) -> TopicShape | None:
-        """None once the topic was deleted."""
+        """Return the shape of the topic with this id; None once it is deleted."""
         return _shape(self.topic_with_id(topic_id))
 
     def durable_topic(self, name: str, topic_id: bytes) -> Topic:
-        """The topic as `topic` finds it, from what is on disk."""
+        """Return the topic as `topic` does, from the state on disk."""
         return _find(name, topic_id, self._topics.durable, self._names.durable)
 
     def durable_topics(self) -> list[Topic]:
-        """All topics that are on disk, by name."""
+        """Return all topics that are on disk, by name."""
         return sorted((topic for _, topic in self._topics.durable_items()), key=lambda topic: topic.name)
 
     def settings(self, topic: Topic) -> list[SettingValue]:
-        """Every setting of a topic, also those that it does not have itself."""
+        """Return every setting of a topic, including those that it inherits."""
         return setting_values(topic.settings, self._default_retention, self._default_timestamp_after_max_ms)
 
     def retention(self, topic: Topic) -> Retention:
-        """What the partitions of a topic keep."""
+        """Return the retention of a topic's partitions."""
         return retention(topic.settings, self._default_retention)
 
     def ordinals_in(self, shard: ShardKey) -> list[int]:
-        """Partitions that live in a shard, ascending."""
+        """Return the ordinals of the partitions in a shard, ascending."""
         return sorted(ordinal for ordinal, placed in self._placed.items() if placed.shard.number == shard.number)
 
     # Deciding
 
     def decide_create(self, wanted: NewTopic, topic_id: bytes, turn: Turn, *, validate_only: bool) -> Decision:
-        """Create a topic that has passed `check_new_topic`. The reply is the Topic; with `validate_only` it has
-        no id and no ordinals yet. Raises Refused: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS."""
+        """Create a topic that has passed `check_new_topic`. The reply is the Topic; with `validate_only` it has no id
+        and no ordinals yet. Raises Refused: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS."""
         if wanted.name in self._topics:
             raise Refused(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {wanted.name} already; use it or choose another name"
@@ -197,7 +197,7 @@ class CatalogShard:
         return sum(1 for topic in self._topics.values() if topic.created_by == principal)
 
     def decide_add_partitions(self, wanted: MorePartitions, limits: Limits) -> Decision:
-        """Give a topic more partitions, behind those that it has. The reply is the Topic as it then is; with
+        """Add partitions to a topic, behind its present ones. The reply is the Topic after the change; with
         `validate_only` nothing changes. Raises Refused INVALID_PARTITIONS, and as `topic`."""
         topic = self.topic(wanted.name, wanted.topic_id)
         count = check_more_partitions(topic, wanted.partition_count, limits)
@@ -208,7 +208,7 @@ class CatalogShard:
         return self._extended(topic, larger, ordinals, cause="add partitions")
 
     def _free_ordinals(self, count: int) -> range:
-        """Ordinals that no partition has or ever had, in no incarnation of the store. Raises Refused
+        """Return ordinals that no partition has or ever had, in any incarnation of the store. Raises Refused
         INVALID_PARTITIONS."""
         allocated = self._allocated.get(_ONLY) or OrdinalsAllocated(0)
         skipped = 0 if allocated.incarnation == self._incarnation else ORDINALS_SKIPPED
@@ -218,7 +218,7 @@ class CatalogShard:
         return range(first, first + count)
 
     def _extended(self, before: Topic | None, topic: Topic, ordinals: range, *, cause: str) -> Decision:
-        """The topic has new partitions, the last ones, with these ordinals; all of it is durable together."""
+        """Give a topic its new last partitions, with these ordinals. All changes become durable together."""
         return Decision(
             reply=topic,
             records=(
@@ -233,8 +233,8 @@ class CatalogShard:
         )
 
     def decide_alter(self, wanted: TopicToAlter) -> Decision:
-        """Change settings of a topic, which hold from now on. The reply is the Topic as it then is; with
-        `validate_only`, and where nothing is new, nothing changes. Raises Refused as `topic` and `altered`."""
+        """Change settings of a topic, with effect from now on. The reply is the Topic after the change. With
+        `validate_only`, or if nothing is new, nothing changes. Raises Refused as `topic` and `altered`."""
         topic = self.topic(wanted.name, wanted.topic_id)
         after = replace(topic, settings=altered(topic.name, topic.settings, wanted.change))
         if wanted.validate_only or after == topic:
@@ -243,14 +243,14 @@ class CatalogShard:
         return Decision(after, (record,), events=(TopicChanged(topic, after),))
 
     def decide_delete(self, name: str, topic_id: bytes, let_go: Callable[[Topic], Sequence[Operation]]) -> Decision:
-        """Let its users let go of the topic (`TopicUsers`), then delete it, all in one operation. The reply is the
-        Topic that was deleted. Raises Refused as `topic`."""
+        """Delete a topic after its users have let go of it (`TopicUsers`), all in one operation. The reply is the
+        deleted Topic. Raises Refused as `topic`."""
         topic = self.topic(name, topic_id)
         delete = Operation(CATALOG_KEY, lambda catalog, _turn: catalog.decide_delete_now(topic))
         return Decision(reply=topic, joins=(*let_go(topic), delete))
 
     def decide_delete_now(self, topic: Topic) -> Decision:
-        """The second half: no transaction touches the topic any more."""
+        """Delete a topic that no transaction touches any more: the second half of `decide_delete`."""
         return Decision(
             records=(Record(CATALOG_KEY, TopicDeleted(topic.name), cause="delete"),),
             events=(TopicChanged(topic, None),),
@@ -261,7 +261,7 @@ class CatalogShard:
         )
 
     def on_loaded(self, turn: Turn) -> Decision:
-        """The catalog owes nothing."""
+        """Return an empty decision: the catalog has nothing to resume."""
         return Decision()
 
     # Changing
@@ -296,7 +296,7 @@ class CatalogShard:
         return ShardKey(Coordinator.LOG, shard_of(f"{topic}-{partition}", self._shard_count))
 
     def _by_shard(self, topic: Topic, first_partition: int = 0) -> dict[ShardKey, list[int]]:
-        """The ordinals of a topic's partitions from one of them on."""
+        """Return the ordinals of a topic's partitions by shard, from a partition number on."""
         by_shard: dict[ShardKey, list[int]] = defaultdict(list)
         for partition, ordinal in enumerate(topic.partition_ordinals[first_partition:], first_partition):
             by_shard[self.log_shard(topic.name, partition)].append(ordinal)
@@ -328,7 +328,7 @@ def _find(
 
 
 def unresolved(topic: str) -> Refused:
-    """The refusal for a partition whose creation or deletion is not on disk yet."""
+    """Return the refusal for a partition whose creation or deletion is not on disk yet."""
     return Refused(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         f"the topic {topic} is being created, extended or deleted at this moment; look it up again",
@@ -340,7 +340,7 @@ def _shape(topic: Topic | None) -> TopicShape | None:
 
 
 def partition_of(topic: Topic, partition: int) -> int:
-    """Ordinal of a topic's partition. Raises Refused: UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the ordinal of a topic's partition. Raises Refused: UNKNOWN_TOPIC_OR_PARTITION."""
     if not 0 <= partition < len(topic.partition_ordinals):
         raise Refused(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

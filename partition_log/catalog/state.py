@@ -1,4 +1,4 @@
-"""What the catalog knows and how that changes, as frozen values; and which topics may be created.
+"""Frozen values of the catalog and of its changes, and the rules for new topics.
 
 Source: design 6 (limits, reserved names), Kafka's `CreateTopics`.
 """
@@ -27,11 +27,12 @@ from partition_log.catalog.settings import (
 )
 
 ORDINAL_MAX: Final = 2**32 - 2
-"""Ordinals are 32 bits in every stored key, and the one after the last must still fit as the end of a range."""
+"""Largest ordinal. Every stored key has 32 bits for it, and the ordinal after the last must still fit as the end of a
+range."""
 
 
 class Topic(Struct, frozen=True):
-    """A topic. One that is deleted and created again has another id and other ordinals."""
+    """A topic. If it is deleted and created again, it has another id and other ordinals."""
 
     name: str
     topic_id: bytes
@@ -39,13 +40,13 @@ class Topic(Struct, frozen=True):
     """Ordinals of the partitions, by partition number."""
     created_ms: int
     settings: tuple[tuple[str, str], ...] = ()
-    """Names and values of what was set for this topic, by name; also those that only a newer program knows."""
+    """Settings of this topic by name, including those that only a newer program knows."""
     created_by: str = ""
-    """The principal; empty where nobody was asked."""
+    """Principal that created the topic; empty for an anonymous one."""
 
     @property
     def validate_payload(self) -> PayloadValidation:
-        """How much of a batch is looked at before it is accepted."""
+        """Checks on a batch before it is accepted."""
         return payload_validation(self.settings)
 
 
@@ -58,23 +59,23 @@ class PlacedPartition(Struct, frozen=True):
     shard: ShardKey
     validates_payload: bool = True
     timestamp_after_max_ms: int = FOR_EVER
-    """Milliseconds by which timestamps of records may lie ahead of the clock; FOR_EVER = any number."""
+    """Milliseconds by which timestamps of records may lie ahead of the clock; FOR_EVER means any number."""
 
 
 class TopicSet(Struct, frozen=True):
-    """The topic is this from now on: it is new, or has more partitions or other settings than before."""
+    """A topic is new, or got more partitions or other settings."""
 
     topic: Topic
 
 
 class TopicDeleted(Struct, frozen=True):
-    """The topic of this name does not exist any more."""
+    """The topic of this name was deleted."""
 
     name: str
 
 
 class OrdinalsAllocated(Struct, frozen=True):
-    """Every ordinal below this one is given away, for ever."""
+    """All ordinals below `next_ordinal` are assigned, permanently."""
 
     next_ordinal: int
     incarnation: int = 0
@@ -82,21 +83,21 @@ class OrdinalsAllocated(Struct, frozen=True):
 
 
 class AclCreated(Struct, frozen=True):
-    """The rule is in force from now on."""
+    """A rule took effect."""
 
     acl: Acl
     version: int
-    """The version of the rules that it came with."""
+    """Version of the rules that it came with."""
 
 
 class AclDeleted(Struct, frozen=True):
-    """The rule is not in force any more."""
+    """A rule ceased to apply."""
 
     acl: Acl
 
 
 class AclVersion(Struct, frozen=True):
-    """How often the rules were changed."""
+    """Number of changes of the rules so far."""
 
     version: int
 
@@ -115,24 +116,24 @@ class NewTopic:
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """What is stored of the settings, which must have been checked."""
+        """Settings as they are stored. They must have been checked."""
         return tuple(sorted((name, str(value)) for name, value in self.config.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """A topic that shall have more partitions, named by name, by id, or by both."""
+    """A topic that gets more partitions, named by name, by id, or by both."""
 
     name: str
     topic_id: bytes
     partition_count: int
-    """How many it shall have then, with those that it has."""
+    """Number of partitions after the change."""
     validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TopicToAlter:
-    """A topic whose settings shall change, named by name, by id, or by both."""
+    """A topic whose settings change, named by name, by id, or by both."""
 
     name: str
     topic_id: bytes
@@ -141,8 +142,8 @@ class TopicToAlter:
 
 
 def check_more_partitions(topic: Topic, partition_count: int, limits: Limits) -> int:
-    """How many partitions must be added. Raises Refused INVALID_PARTITIONS unless there are more than before, and not
-    too many. Source: Kafka's `CreatePartitions`, which refuses the number that there is, too."""
+    """Return the number of partitions to add. Raises Refused INVALID_PARTITIONS unless there are more than before, and
+    not too many. Source: Kafka's `CreatePartitions`, which also refuses the present number."""
     there, most = len(topic.partition_ordinals), limits.partitions_per_topic_max
     if there < partition_count <= most:
         return partition_count - there
@@ -158,7 +159,7 @@ def check_more_partitions(topic: Topic, partition_count: int, limits: Limits) ->
 
 
 def check_new_topic(topic: NewTopic, limits: Limits) -> None:
-    """Return only if a topic may be created like this, as far as can be said without the catalog.
+    """Return only if a topic may be created like this, as far as the catalog is not needed to decide it.
 
     Raises Refused: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG."""
     check_topic_name(topic.name)
@@ -172,5 +173,5 @@ def check_new_topic(topic: NewTopic, limits: Limits) -> None:
 
 
 def repeated_names(names: Iterable[str]) -> frozenset[str]:
-    """Names that one request uses more than once: which of them was meant cannot be known."""
+    """Return the names that one request uses more than once. Such a request is ambiguous."""
     return frozenset(name for name, times in Counter(names).items() if times > 1)

@@ -76,8 +76,8 @@ from partition_log.state import (
 
 VALUE_VERSION: Final = 1
 SEALED_VERSION: Final = VALUE_VERSION | 0x80
-"""Version byte of a sealed producer. A program that does not know of seals would let a zombie append, so it must not
-serve such an entry."""
+"""Version byte of a sealed producer. A program that does not know seals would let a zombie append, so it must not serve
+such an entry."""
 
 _ORDINAL: Final = struct.Struct(">I")
 _ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
@@ -90,39 +90,40 @@ _PRODUCER: Final = struct.Struct(">BhiHqqqhbQqB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
 
 _NO_SHARD: Final = SHARD_COUNT_MAX
-"""Stored where no coordinator shard is known; the numbers of shards are smaller."""
+"""Stored if no coordinator shard is known. The numbers of shards are smaller."""
 
 _NOTHING: Final = -1
-"""Stands for an absent value where only 0 and above have a meaning."""
+"""Stands for an absent value where only 0 and above are valid."""
 
 RECORD_FIELD: Final = log_pb2.Records.RECORDS_FIELD_NUMBER
-"""Number of the field that each record of the encoding `records.v1` is."""
+"""Field number of each record in the encoding `records.v1`."""
 
 _parse_records: Final = log_pb2.Records.FromString
 
 
 class NotRecords(Exception):
-    """The bytes are no records of the encoding `records.v1`."""
+    """Error for bytes that are no records of the encoding `records.v1`."""
 
 
-# Keys are made for every row, and the packer alone makes them.
+# A key is made for every row, so these names are the packers themselves, without a Python function around them.
 
 log_key: Final[Callable[[int, int], bytes]] = _ORDINAL_AND_NUMBER.pack
-"""(ordinal, last offset): key of the batch that ends at the offset; also where a scan for an offset starts."""
+"""Packs (ordinal, last offset) into the key of the batch that ends at the offset. A scan for an offset starts there,
+too."""
 
 producer_key: Final[Callable[[int, int], bytes]] = _PRODUCER_KEY.pack
-"""(ordinal, producer id): key of a producer's entry."""
+"""Packs (ordinal, producer id) into the key of a producer's entry."""
 
 partition_key: Final[Callable[[int], bytes]] = _ORDINAL.pack
-"""(ordinal): the prefix of all rows of a partition."""
+"""Packs (ordinal) into the prefix of all rows of a partition."""
 
 head_key: Final[Callable[[int], bytes]] = _HEAD_KEY.pack
-"""(ordinal): key of a partition's head."""
+"""Packs (ordinal) into the key of a partition's head."""
 
 
 def ranges_below(ordinal: int, offset: int) -> list[KeyRange]:
-    """All rows of a partition that are of no use once its log begins at an offset, and lie under offsets. The row that
-    holds the offset lies at or behind it, and so does every row that readers from there on need."""
+    """Return the ranges of rows under offsets that a partition no longer needs once its log begins at an offset. The
+    row that holds the offset lies at or behind it. So does every row that readers from there on need."""
     first, below = log_key(ordinal, 0), log_key(ordinal, offset)
     return [
         (Family.LOG, first, below),
@@ -132,30 +133,30 @@ def ranges_below(ordinal: int, offset: int) -> list[KeyRange]:
 
 
 def ordinal_of(key: bytes) -> int:
-    """The ordinal in any key."""
+    """Return the ordinal in a key of any kind."""
     ordinal: int = _ORDINAL.unpack_from(key)[0]
     return ordinal
 
 
 def last_offset(key: bytes) -> int:
-    """The last offset in a key of LOG."""
+    """Return the last offset in a key of LOG."""
     found: int = _ORDINAL_AND_NUMBER.unpack(key)[1]
     return found
 
 
 def is_log_key(key: bytes) -> bool:
-    """Whether these bytes have the shape of a key of LOG."""
+    """True if these bytes have the shape of a key of LOG."""
     return len(key) == _ORDINAL_AND_NUMBER.size
 
 
 def producer_id_of(key: bytes) -> int:
-    """The producer id in a key of PRODUCERS."""
+    """Return the producer id in a key of PRODUCERS."""
     producer_id: int = _PRODUCER_KEY.unpack(key)[1]
     return producer_id
 
 
 def encode_head(head: PartitionHead) -> bytes:
-    """Value of a partition."""
+    """Encode the head of a partition."""
     index, totals = head.index, head.totals
     return _HEAD.pack(
         VALUE_VERSION,
@@ -180,8 +181,8 @@ def encode_head(head: PartitionHead) -> bytes:
 
 
 def decode_head(value: bytes, forgotten_csns: Iterable[tuple[int, int]] = ()) -> PartitionHead:
-    """The head, with the forgotten csns, which have rows of their own; of the leader epochs, which have too, only the
-    present one is known (`epoch_rows`). Raises UnknownRow."""
+    """Decode the head of a partition, and add its forgotten csns, which have rows of their own. Leader epochs have such
+    rows, too, so only the current epoch is known here (`epoch_rows`). Raises UnknownRow."""
     _check_version(value)
     numbers = _HEAD.unpack(value)
     _, start, end, stable, open_transactions, last_abort = numbers[:6]
@@ -200,12 +201,12 @@ def decode_head(value: bytes, forgotten_csns: Iterable[tuple[int, int]] = ()) ->
 
 
 ProducerRows = Callable[[int, Iterable[tuple[int, ProducerEntry]]], list[tuple[bytes, bytes]]]
-"""Takes the ordinal of a partition, and producer ids with what it knows of each: makes key and value of each one's row.
-Raises what is a bug of ours: something that its place cannot hold."""
+"""Takes the ordinal of a partition, and producer ids with their entries; returns key and value of each producer's row.
+An entry that does not fit its row is a bug of ours, and raises."""
 
 
 def producer_rows(ordinal: int, producers: Iterable[tuple[int, ProducerEntry]]) -> list[tuple[bytes, bytes]]:
-    """Make what `ProducerRows` says. The compiled transport brings the same function, compiled."""
+    """Make the rows that `ProducerRows` describes. The compiled transport brings the same function, compiled."""
     rows = []
     for producer_id, entry in producers:
         opened, marker, batches = entry.open_transaction, entry.last_marker, entry.batches
@@ -232,13 +233,13 @@ def producer_rows(ordinal: int, producers: Iterable[tuple[int, ProducerEntry]]) 
 
 
 def encode_producer(entry: ProducerEntry) -> bytes:
-    """Value of a producer."""
+    """Encode a producer's entry."""
     ((_key, value),) = producer_rows(0, ((0, entry),))
     return value
 
 
 def decode_producer(value: bytes) -> ProducerEntry:
-    """Raises UnknownRow."""
+    """Decode a producer's entry. Raises UnknownRow."""
     is_sealed = value[0] == SEALED_VERSION
     if not is_sealed:
         _check_version(value)
@@ -290,8 +291,8 @@ _FAMILIES: Final = (_PARTITIONS, _LOG, Family.STRETCHES, _PRODUCERS, Family.ABOR
 
 
 class LogRows:
-    """Implements `coordinator_runtime.rows.Rows`. `ordinals_in` says which partitions live in a shard; it is asked
-    during `load`, so the topic catalog is loaded first. `producer_rows` makes the bytes of nearly all producers."""
+    """Implements `coordinator_runtime.rows.Rows`. `ordinals_in` returns the partitions of a shard. `load` calls it, so
+    the topic catalog is loaded first. `producer_rows` makes the bytes of nearly all producers."""
 
     def __init__(
         self, ordinals_in: Callable[[ShardKey], Iterable[int]], producer_rows: ProducerRows = producer_rows
@@ -302,14 +303,14 @@ class LogRows:
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         value = record.value
         if not isinstance(value, RowsAppended):
-            # A KeyError is a bug of ours: what comes from the store does not go there.
+            # A KeyError is a bug of ours: records that a load yields are never staged.
             _STAGES[type(value)](value, staged)
             return
         ordinal, rows, producers = value.ordinal, value.rows, value.producers
         for last_offset, row in rows:
             staged.added.append((_LOG, log_key(ordinal, last_offset), row))
-        # The head counts as often as if each transaction had come by itself: so a commit group holds as much either
-        # way.
+        # The head counts once for each transaction, as if they had come one by one. A commit group therefore holds as
+        # much either way.
         heads_bytes = _HEAD_KEY_BYTES * (len(producers) or 1)
         staged.size_bytes += heads_bytes + len(rows) * _LOG_KEY_BYTES + value.size_bytes
         staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, value.head)
@@ -336,7 +337,7 @@ class LogRows:
 
 
 def with_epochs(store: ScannedRows, ordinal: int, head: PartitionHead) -> PartitionHead:
-    """The head of a partition with all of its leader epochs. Raises UnknownRow."""
+    """Return the head of a partition with all of its leader epochs. Raises UnknownRow."""
     leadership = head.leadership
     return replace(head, leadership=replace(leadership, history=load_epochs(store, ordinal, leadership.epoch)))
 
@@ -423,8 +424,8 @@ _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
 
 
 def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
-    """All producers of a partition as they are read; those with open transactions last, in order of their first
-    offsets."""
+    """Yield all producers of a partition as they are read. Those with open transactions come last, in order of their
+    first offsets."""
     still_open: list[tuple[int, ProducerRestored]] = []
     for key, value in store.scan(_PRODUCERS, producer_key(ordinal, 0), forgotten_rows.remembered_from(ordinal)):
         restored = ProducerRestored(ordinal, producer_id_of(key), decode_producer(value))
@@ -439,7 +440,7 @@ def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
 
 
 def examine_batch(covered: bytes, payload: bytes, counts: bool) -> tuple[bytes, int, int | None]:
-    """Find what `ExamineBatch` says. The compiled transport brings the same function, compiled."""
+    """Examine a batch as `ExamineBatch` describes. The compiled transport brings the same function, compiled."""
     crc = crc32c(payload, crc32c(covered), KEEP_THE_GIL)
     try:
         count = len(_parse_records(payload).records) if counts else None
@@ -449,7 +450,7 @@ def examine_batch(covered: bytes, payload: bytes, counts: bool) -> tuple[bytes, 
 
 
 def record_count_of(payload: bytes) -> int:
-    """How many records an unpacked payload of the encoding `records.v1` holds. Raises NotRecords."""
+    """Return the number of records in an unpacked payload of the encoding `records.v1`. Raises NotRecords."""
     try:
         return len(_parse_records(payload).records)
     except DecodeError as error:
@@ -457,7 +458,7 @@ def record_count_of(payload: bytes) -> int:
 
 
 def offset_deltas_of(payload: bytes) -> list[int]:
-    """Where in their batch the records of an unpacked payload of `RECORDS_V2` say that they lie. Raises NotRecords."""
+    """Return the offset deltas that the records of an unpacked payload of `RECORDS_V2` carry. Raises NotRecords."""
     try:
         return [record.offset_delta for record in _parse_records(payload).records]
     except DecodeError as error:
@@ -465,8 +466,8 @@ def offset_deltas_of(payload: bytes) -> list[int]:
 
 
 def placed_times_of(payload: bytes) -> list[tuple[int, int]]:
-    """Return place and timestamp of each record of an unpacked payload of `Records`. Only in `RECORDS_V2` does a record
-    say its place; in others it is 0. Raises NotRecords."""
+    """Return offset delta and timestamp of each record of an unpacked payload of `Records`. Records carry their offset
+    delta only in `RECORDS_V2`; in other payloads it is 0. Raises NotRecords."""
     try:
         return [(record.offset_delta, record.timestamp_ms) for record in _parse_records(payload).records]
     except DecodeError as error:

@@ -1,14 +1,14 @@
-"""How many records lie between an offset and the ends of a partition: what a reader still has before it.
+"""Number of records between an offset and the ends of a partition: those that a reader still has before it.
 
-Markers are no records, and of aborted transactions a committed reader gets none. The store holds how many records lie
-before the end of every stretch of the log. So a count is a subtraction, and reads the headers of two stretches at most,
-however far the ends are.
+Markers are not records, and a committed reader gets none of an aborted transaction. The index entries hold the number
+of records before their ends. So a count is a subtraction, and reads the headers of two index entries at most, however
+far the ends are.
 
-What lies before the newest abort must be looked at batch by batch, because only the outcome of each batch says whether
-it is hidden. That is done within a budget, and the caller goes on where it ended, as with a fetch.
+Before the newest abort, batches must be looked at one by one, because only the outcome of each batch shows whether it
+is hidden. That is done within a budget, and the caller continues where the count ended, as with a fetch.
 
-A header does not say where in its batch offsets are without a record. So an offset inside a batch that was compacted
-gives an upper bound, too high by the batch's holes at most.
+A header does not say which offsets of its batch are without a record. So an offset inside a compacted batch gives an
+upper bound, too high by the batch's holes at most.
 
 Source: spec ecosystem 8, rows 30 and 31 (lag never reaches zero; lag against the wrong end).
 """
@@ -26,14 +26,14 @@ from partition_log.stretches import stretches
 
 
 class Counted(NamedTuple):
-    """Records from an offset up to, not including, `next_offset`."""
+    """Numbers of records from an offset up to `next_offset`, exclusive."""
 
     records: int = 0
-    """All records, those of aborted and open transactions too."""
+    """All records, including those of aborted and open transactions."""
     committed_records: int = 0
-    """The records that a read-committed reader gets: below the last stable offset, and of no aborted transaction."""
+    """Records that a read-committed reader gets: below the last stable offset, and of no aborted transaction."""
     next_offset: int = 0
-    """The high watermark, or less where the budget was spent."""
+    """High watermark, or less if the budget was spent."""
 
 
 NOTHING_COUNTED: Final = Counted()
@@ -49,7 +49,7 @@ def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset:
     if budget.is_spent:
         return Counted(next_offset=start)
     budget.batches -= SEEK_COST_BATCHES
-    # Aborted records lie before their marker, so behind the newest one there are none.
+    # Aborted records lie before their marker, so there are none behind the newest one.
     read_end = min(head.last_abort_offset, stable)
     read = _count_each(store, ordinal, head, (start, read_end), budget)
     at = read.next_offset
@@ -85,12 +85,12 @@ def _count_each(
 
 
 def _records_before(store: Store, ordinal: int, head: PartitionHead, offset: int, budget: ReadBudget) -> int:
-    """Records before an offset, to be compared with other such numbers. From the end of its stretch backwards, because
-    what removal took away lies before all the rest."""
+    """Return the number of records before an offset, to be compared with other such numbers. It counts backwards from
+    the end of the offset's index entry, because removed records lie before all others."""
     if offset == head.log_end_offset:
         return head.totals.record_count
     end, records = head.log_end_offset, head.totals.record_count
-    # A stretch that was finished after the view was taken is as good: the store holds all of it.
+    # An index entry that was finished after the view was taken is as good: the store holds all of it.
     stretch = next(stretches(store, ordinal, offset), None)
     if stretch is not None:
         end, records = stretch.last_offset + 1, stretch.totals.record_count

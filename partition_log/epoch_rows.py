@@ -1,9 +1,10 @@
-"""How the leader epochs of a partition are stored: one small row each, and in the head which one is the present one.
+"""Rows of a partition's leader epochs: one small row each. The head names the current epoch.
 
 ```
 PARTITIONS  ordinal u32, kind u8 (1), leader epoch u32 -> version u8, start offset i64, wall time i64, cause u8
 ```
-There are as many as the partition has had lines, so all of them are in memory, with its head.
+A partition has only one for each incarnation of the store in which it was loaded, so all of them are in memory, with
+its head.
 """
 
 from __future__ import annotations
@@ -21,33 +22,33 @@ from partition_log.state import LeaderEpoch
 _KIND: Final = 1
 _KEY: Final = struct.Struct(">IBI")
 _END: Final = struct.Struct(">IB")
-"""Where the next kind begins, however short its keys are."""
+"""Packs the key at which the next kind begins, however short its keys are."""
 _VALUE: Final = struct.Struct(">BqqB")
 _VERSION: Final = 1
 _WHAT: Final = "the row of a leader epoch"
 
 EPOCH_ROW_BYTES: Final = _KEY.size + _VALUE.size
-"""Key and value of a leader epoch."""
+"""Size of key and value of a leader epoch."""
 
 
 class ScannedRows(Protocol):
-    """What is asked of a store here."""
+    """The part of a store that is used here."""
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
 
 def epoch_key(ordinal: int, epoch: int) -> bytes:
-    """Key of a leader epoch."""
+    """Return the key of a leader epoch."""
     return _KEY.pack(ordinal, _KIND, epoch)
 
 
 def encode_epoch(epoch: LeaderEpoch) -> bytes:
-    """Value of a leader epoch, whose number is in its key."""
+    """Encode a leader epoch. Its number is in its key."""
     return _VALUE.pack(_VERSION, epoch.start_offset, epoch.began_ms, epoch.cause)
 
 
 def decode_epoch(key: bytes, value: bytes) -> LeaderEpoch:
-    """Raises UnknownRow."""
+    """Decode a leader epoch. Raises UnknownRow."""
     check_version(value[0], _VERSION, _WHAT)
     _ordinal, _kind, epoch = _KEY.unpack(key)
     _version, start_offset, began_ms, cause = _VALUE.unpack(value)
@@ -55,8 +56,8 @@ def decode_epoch(key: bytes, value: bytes) -> LeaderEpoch:
 
 
 def load_epochs(store: ScannedRows, ordinal: int, present: int) -> tuple[LeaderEpoch, ...]:
-    """All leader epochs of a partition, whose head names the present one. Raises RowsMissing where they do not go
-    together, because nobody could be told then which line a reader is in; UnknownRow."""
+    """Return all leader epochs of a partition, whose head names the current one. Raises UnknownRow; RowsMissing if they
+    do not match the head, because a divergence could not be reported then."""
     history = tuple(_stored(store, ordinal))
     if not history or history[-1].epoch != present:
         newest = history[-1].epoch if history else None

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: markers from coordinators elsewhere, and from administrators.
+"""WriteTxnMarkers: markers from other coordinators, and from administrators.
 
-Markers of this server's own coordinator do not come this way. So one that does is asked about: it must not decide what
-is not decided, nor poison a partition with numbers from the future (promise 3).
+Markers of this server's own coordinator do not arrive this way. So the guard checks each marker: it must not decide an
+undecided transaction of this server, nor poison a partition with numbers from the future (promise 3).
 
 Source: spec transactions 2.7, with the acceptance by csn of design 6.
 """
@@ -32,7 +32,7 @@ from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.shard import CatalogShard
 
 WRITES_MAX = 10_000
-"""Markers times partitions in one request: as many as one transaction has."""
+"""Largest number of markers times partitions in one request. One transaction has as many."""
 
 
 class DecidedMarker(Struct, frozen=True):
@@ -49,14 +49,14 @@ class WriteTxnMarkers(Struct, frozen=True):
 
 
 class MarkerResult(Struct, frozen=True):
-    """What became of one marker in one partition."""
+    """Result for one marker in one partition."""
 
     name: PartitionName
     error: CoordinatorError | None = None
 
 
 class ForeignMarkers:
-    """The use case of WriteTxnMarkers."""
+    """Use case of WriteTxnMarkers."""
 
     def __init__(self, runtime: Runtime, catalog: CatalogShard, *, guard: MarkerGuard, authorizer: Authorizer) -> None:
         self._runtime = runtime
@@ -65,8 +65,8 @@ class ForeignMarkers:
         self._authorizer = authorizer
 
     def write(self, command: WriteTxnMarkers, context: CallContext) -> Pending[list[tuple[int, list[MarkerResult]]]]:
-        """Write every marker to every partition that it names, each by itself. Results by producer id, in the order in
-        which these were first named; durable when answered.
+        """Write every marker to every partition that it names, each by itself. Results are by producer id, in the order
+        in which the ids were first named; durable when answered.
 
         Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
         if not self._authorizer.is_allowed(context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
@@ -114,7 +114,7 @@ class ForeignMarkers:
 
 
 def _check(marker: Marker) -> None:
-    """Raises Refused INVALID_REQUEST for what can never be a marker."""
+    """Return only if the marker's numbers are possible. Raises Refused INVALID_REQUEST."""
     epochs = (marker.txn_epoch, marker.next_epoch)
     if marker.producer_id < 0 or not all(0 <= epoch <= EPOCH_MAX for epoch in epochs) or marker.coordinator_epoch < 0:
         raise Refused(

@@ -1,9 +1,10 @@
-"""Rows that keep the essentials of forgotten producers: csns that were forgotten, and ends that are still remembered.
+"""Rows that outlive forgotten producers: the newest forgotten csns, and the ends that are still remembered.
 
 ```
 PARTITIONS  ordinal u32, kind u8 (2), coordinator shard u16                            -> newest forgotten csn
 PRODUCERS   ordinal u32, kind u8 (1), coordinator shard u16, csn u64, producer id u64  -> remembered end
 ```
+Both kinds of value begin with a version byte.
 """
 
 from __future__ import annotations
@@ -28,48 +29,48 @@ _REMEMBERED_KIND: Final = 1
 
 
 def forgotten_key(ordinal: int, coordinator_shard: int) -> bytes:
-    """Key of the newest forgotten csn of a coordinator shard."""
+    """Return the key of the newest forgotten csn of a coordinator shard."""
     return _FORGOTTEN_KEY.pack(ordinal, _FORGOTTEN_KIND, coordinator_shard)
 
 
 def encode_forgotten(csn: int) -> bytes:
-    """Value of a forgotten csn."""
+    """Encode a forgotten csn."""
     return _FORGOTTEN.pack(_VERSION, csn)
 
 
 def decode_forgotten(key: bytes, value: bytes) -> tuple[int, int]:
-    """Coordinator shard and csn of a row. Raises UnknownRow."""
+    """Return coordinator shard and csn of a row. Raises UnknownRow."""
     _check_version(value)
     return _FORGOTTEN_KEY.unpack(key)[2], _FORGOTTEN.unpack(value)[1]
 
 
 def forgotten_range(ordinal: int) -> tuple[bytes, bytes]:
-    """Where the forgotten csns of a partition begin and end, by coordinator shard."""
+    """Return the key range of a partition's forgotten csns, which are in order of coordinator shards."""
     return _KIND_KEY.pack(ordinal, _FORGOTTEN_KIND), _KIND_KEY.pack(ordinal, _FORGOTTEN_KIND + 1)
 
 
 def remembered_key(ordinal: int, identity: EndIdentity) -> bytes:
-    """Key of what is remembered of a transaction that has ended."""
+    """Return the key of the remembered end of a transaction."""
     return _REMEMBERED_KEY.pack(ordinal, _REMEMBERED_KIND, *identity)
 
 
 def remembered_from(ordinal: int) -> bytes:
-    """Where what is remembered of a partition's forgotten producers begins: behind all of those that it knows."""
+    """Return the first key of a partition's remembered ends. It lies behind all producers that the partition knows."""
     return _KIND_KEY.pack(ordinal, _REMEMBERED_KIND)
 
 
 def remembered_end(ordinal: int) -> bytes:
-    """Where that ends."""
+    """Return the end of the key range that begins with `remembered_from`."""
     return _KIND_KEY.pack(ordinal, _REMEMBERED_KIND + 1)
 
 
 def encode_remembered(remembered: RememberedEnd) -> bytes:
-    """Value of what is remembered; the rest is in its key."""
+    """Encode a remembered end. Its identity is in its key."""
     return _REMEMBERED.pack(_VERSION, remembered.first_offset)
 
 
 def decode_remembered(key: bytes, value: bytes) -> RememberedEnd:
-    """Raises UnknownRow."""
+    """Decode a remembered end. Raises UnknownRow."""
     _check_version(value)
     _ordinal, _kind, *identity = _REMEMBERED_KEY.unpack(key)
     return RememberedEnd(EndIdentity(*identity), _REMEMBERED.unpack(value)[1])

@@ -30,19 +30,20 @@ ABORTED_ROW_BYTES: Final = _ABORTED_KEY.size + _ABORTED_VALUE.size
 """Size of key and value of a row of an aborted transaction."""
 
 ABORTED_STRIDE: Final = 1 << 16
-"""Readers must look for aborted transactions up to the next multiple of this. Smaller: more rows of one that was open
-for long. Larger: a reader looks at more markers that are none of its business."""
+"""Distance of the offsets under which an aborted transaction has rows. Readers look for aborted transactions up to the
+next multiple. Smaller: more rows of a transaction that was open for long. Larger: readers look at more markers that do
+not concern them."""
 
 aborted_key: Final[Callable[[int, int, int], bytes]] = _ABORTED_KEY.pack
-"""(ordinal, offset, producer id): key of a row of an aborted transaction."""
+"""Packs (ordinal, offset, producer id) into the key of a row of an aborted transaction."""
 
 stretch_key: Final[Callable[[int, int], bytes]] = _STRETCH_KEY.pack
-"""(ordinal, last offset): key of a finished stretch of the log; also where a scan for the stretch of an offset
-starts."""
+"""Packs (ordinal, last offset) into the key of a finished index entry. A scan for the entry of an offset starts there,
+too."""
 
 
 def encode_stretch(stretch: IndexEntry) -> bytes:
-    """Value of a stretch; its last offset is in its key."""
+    """Encode an index entry. Its last offset is in its key."""
     totals = stretch.totals
     return _STRETCH.pack(
         _VERSION,
@@ -57,7 +58,7 @@ def encode_stretch(stretch: IndexEntry) -> bytes:
 
 
 def decode_stretch(key: bytes, value: bytes) -> IndexEntry:
-    """Raises UnknownRow."""
+    """Decode an index entry. Raises UnknownRow."""
     _check_version(value)
     _, first_offset, max_timestamp_ms, ended_ms, *totals = _STRETCH.unpack(value)
     _ordinal, last_offset = _STRETCH_KEY.unpack(key)
@@ -65,14 +66,14 @@ def decode_stretch(key: bytes, value: bytes) -> IndexEntry:
 
 
 def aborted_offsets(aborted: AbortedTransaction) -> Iterator[int]:
-    """The offsets under which an aborted transaction has a row."""
+    """Yield the offsets under which an aborted transaction has a row."""
     yield aborted.marker_offset
     first_multiple = (aborted.first_offset // ABORTED_STRIDE + 1) * ABORTED_STRIDE
     yield from range(first_multiple, aborted.marker_offset, ABORTED_STRIDE)
 
 
 def encode_aborted(aborted: AbortedTransaction) -> bytes:
-    """Value of every row of an aborted transaction; the producer id is in its key."""
+    """Encode an aborted transaction, for each of its rows. The producer id is in the key."""
     return _ABORTED_VALUE.pack(
         _VERSION,
         aborted.txn_epoch,
@@ -84,7 +85,7 @@ def encode_aborted(aborted: AbortedTransaction) -> bytes:
 
 
 def decode_aborted(key: bytes, value: bytes) -> tuple[int, AbortedTransaction]:
-    """The offset under which the row lies, and what it says. Raises UnknownRow."""
+    """Decode a row of an aborted transaction, and return the offset in its key, too. Raises UnknownRow."""
     _check_version(value)
     _ordinal, offset, producer_id = _ABORTED_KEY.unpack(key)
     _version, txn_epoch, shard, first_offset, marker_offset, csn = _ABORTED_VALUE.unpack(value)

@@ -1,9 +1,9 @@
-"""Where the visible records of a range lie, in steps of about as many bytes: for readers that divide a range among
-them, or take so much of it at a time.
+"""Positions of the visible records of a range, in steps of about the same size. Readers use them to divide a range
+among them, or to take it in portions.
 
-The index knows how many bytes and records lie in every finished stretch of the log, and nothing of them is read where
-no aborted transaction meets the stretch. Elsewhere the headers of its batches are read, and at both ends of the range.
-That is done within a budget, and the caller goes on where it ended, as with a fetch.
+The index holds the bytes and records of every finished index entry. Nothing of an entry is read if no aborted
+transaction overlaps it. Otherwise, and at both ends of the range, the headers of batches are read. That is done within
+a budget, and the caller continues where the measurement ended, as with a fetch.
 
 Source: spec spark 8 (splits by offset count are uneven on transactional topics).
 """
@@ -29,48 +29,49 @@ from partition_log.stretches import stretches
 
 
 class ShownPart(NamedTuple):
-    """A part of a range in which a reader is shown something. Between two steps it is shown nothing."""
+    """A part of a range in which records are visible. Between two parts there are none."""
 
     first_offset: int
     end_offset: int
     records: int
-    """How many it is shown: an upper bound where the range begins or ends inside a batch with holes."""
+    """Number of visible records. It is an upper bound where the range begins or ends inside a batch with holes."""
     size_bytes: int
-    """What they take in the store, with little besides."""
+    """Approximate size of these records in the store (bytes)."""
 
 
 class Measured(NamedTuple):
-    """The steps of a range up to, not including, `next_offset`."""
+    """Steps of a range up to `next_offset`, exclusive."""
 
     steps: tuple[ShownPart, ...] = ()
     next_offset: int = 0
-    """The end of what can be read of the range, or less where the budget was spent."""
+    """End of the readable part of the range, or less if the budget was spent."""
 
 
 NOTHING_MEASURED: Final = Measured()
 
 
 class Commits(NamedTuple):
-    """The transactions with their commit marker in a range, up to, not including, `next_offset`."""
+    """Transactions whose commit marker is in a range, up to `next_offset`, exclusive."""
 
     transactions: tuple[Committed, ...] = ()
     next_offset: int = 0
-    """The end of what is durable of the range, or less where the budget was spent."""
+    """End of the durable part of the range, or less if the budget was spent."""
 
 
 NO_COMMITS: Final = Commits()
 
 
 class MeasuredRange(NamedTuple):
-    """What to measure."""
+    """A range to measure."""
 
     start_offset: int
     end_offset: int
     isolation: Isolation
     step_bytes: int
-    """A step ends with the stretch, or outside of whole ones with the batch, with which it has this many."""
+    """Size at which a step ends (bytes). It ends with the index entry that reaches this size; where entries are not
+    taken whole, with the batch."""
     shown: SnapshotFilter | None = None
-    """What a snapshot shows of it; None: it is read as it is now."""
+    """Snapshot filter for the range; None to measure the log as it is now."""
 
 
 def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRange, budget: ReadBudget) -> Measured:
@@ -101,7 +102,7 @@ def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRang
 def committed_in(
     store: Store, ordinal: int, head: PartitionHead, start_offset: int, end_offset: int, budget: ReadBudget
 ) -> Commits:
-    """The transactions that are committed in a range of what is durable, of those that have records in the partition.
+    """Return the transactions with records in the partition that were committed in the durable part of a range.
 
     Raises LogDamaged, StoreDamaged, StoreUnreadable."""
     at, end = max(start_offset, head.log_start_offset), min(end_offset, head.log_end_offset)
@@ -131,7 +132,8 @@ def _marker(header: BatchHeader, stored: Buffer) -> MarkerPayload:
 
 
 def _parts(store: Store, ordinal: int, start: int, end: int) -> Iterator[tuple[int, LogTotals | None]]:
-    """The ends of the stretches of a range, and the range's own; with what lies in those that are known to be whole."""
+    """Yield the ends of the index entries in a range, and the range's own end. With each comes the totals of that part,
+    or None if it is not known to be a whole entry."""
     before: LogTotals | None = None
     for stretch in stretches(store, ordinal, start):
         if stretch.last_offset >= end:
@@ -166,7 +168,7 @@ class _Measurement:
         self.aborted = AbortedIndex(self.store, self.ordinal, self.head, self.budget)
 
     def is_mixed(self, start: int, end: int) -> bool:
-        """Whether some of what lies there is not shown."""
+        """True if some of the range may be hidden. Costs part of the budget."""
         self.budget.batches -= 1
         if self.shown is not None and self.shown.hides_before(end):
             return True
@@ -176,7 +178,7 @@ class _Measurement:
         return any(aborted_between(self.store, self.ordinal, start, end, self.head.last_abort_offset))
 
     def visible(self, start: int, end: int) -> Iterator[ShownPart]:
-        """The batches of which something is shown, up to `next_offset`."""
+        """Yield the batches with visible records, up to `next_offset`."""
         self.budget.batches -= SEEK_COST_BATCHES
         self.next_offset = start
         for header, encoded in batches(self.store, self.ordinal, start, self.head.log_end_offset, headers_only=True):
@@ -201,7 +203,7 @@ class _Measurement:
 
 @dataclass(slots=True)
 class _Steps:
-    """Joins what is visible to steps of at least so many bytes."""
+    """Joins visible parts into steps of at least `step_bytes`."""
 
     step_bytes: int
     done: list[ShownPart] = field(default_factory=list)

@@ -1,4 +1,5 @@
-"""The first record of a batch from a time on, found in its payload: by a pure function of values, for another process.
+"""Search for the first record of a batch from a time on, in its payload. A pure function of plain values, for another
+process.
 
 Source: KIP-79 (ListOffsets answers a record and not a batch).
 """
@@ -17,25 +18,25 @@ from partition_log.batch_checks import FIELDS_MAX, PIECE_BYTES
 from partition_log.codec import RECORD_FIELD, NotRecords, placed_times_of
 
 Sought = tuple[int, int, int, int, int, int, bytes]
-"""Encoding, compression, record count, the first place in the batch that counts, the last one that there is, the time,
-and the payload: plain values, for another process."""
+"""Argument of `first_since`: encoding, compression, record count, first offset delta that counts, last offset delta of
+the batch, the time, and the payload. Plain values, for another process."""
 
 _OF_RECORDS: Final = (Encoding.RECORDS_V1, Encoding.RECORDS_V2)
 
 
 class NotOpened(Exception):
-    """A payload that no reader can decode as its header says; the text says why."""
+    """Error for a payload that no reader can decode as its header says. The text gives the reason."""
 
 
 def sought(header: BatchHeader, payload: Buffer, first_delta: int, timestamp_ms: int) -> Sought:
-    """Return what `first_since` is asked about a batch. `first_delta`: records at places before it do not count."""
+    """Return the argument of `first_since` for a batch. Records before `first_delta` do not count."""
     kind = int(header.encoding), int(header.compression), header.record_count
     return (*kind, first_delta, header.last_offset_delta, timestamp_ms, bytes(payload))
 
 
 def first_since(asked: Sought) -> tuple[int, int] | None:
-    """Return place and timestamp of the first record of a batch, in the order of offsets, whose timestamp is at least
-    the one that is sought; None where there is none. Takes a few times `UNPACKED_BYTES_MAX` of memory at most. Raises:
+    """Return offset delta and timestamp of the first record of a batch, in the order of offsets, whose timestamp is at
+    least the one asked for; None if there is none. Takes at most a few times `UNPACKED_BYTES_MAX` of memory. Raises:
     NotOpened."""
     encoding, compression, record_count, first_delta, last_delta, timestamp_ms, payload = asked
     seen = 0
@@ -55,7 +56,7 @@ def first_since(asked: Sought) -> tuple[int, int] | None:
 
 
 def _placed_times(plain: bytes, encoding: Encoding) -> Iterator[tuple[int, int]]:
-    """Raises NotRecords, NotArrow, ValueError."""
+    """Yield offset delta and timestamp of each record. Raises NotRecords, NotArrow, ValueError."""
     has_deltas = encoding in ENCODINGS_WITH_DELTAS
     if encoding not in _OF_RECORDS:
         yield from zip(*placed_times(plain, has_deltas=has_deltas), strict=True)

@@ -1,4 +1,4 @@
-"""The use cases of topics: create, change, delete, describe. Each topic of a request succeeds or fails by itself."""
+"""Use cases of topics: create, change, delete, describe. Each topic of a request succeeds or fails by itself."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class TopicUsers:
-    """What must let go of a topic before it is deleted: open transactions, and offsets of groups."""
+    """Users of a topic that must let go of it before it is deleted: open transactions, and offsets of groups."""
 
     verifier: TransactionVerifier
     offsets: TopicOffsets
 
     def let_go(self, topic: Topic) -> Sequence[Operation]:
-        """Operations that abort what is open in it, and drop what groups know of it."""
+        """Return the operations that abort its open transactions and forget the groups' offsets in it."""
         return [
             *self.verifier.abort_touching(topic.partition_ordinals),
             *self.offsets.forget_topic(topic.topic_id),
@@ -111,10 +111,10 @@ class TopicService:
         )
 
     def delete_topics(self, command: DeleteTopics, context: CallContext) -> Pending[list[TopicResult]]:
-        """Delete topics with their records, after aborting every open transaction that touches them, and with the
-        offsets that groups have in them; durable when answered.
+        """Delete topics with their records, and with the offsets that groups have in them. Open transactions that touch
+        them are aborted first. Durable when answered.
 
-        Raises Refused INVALID_REQUEST for what names no topic at all."""
+        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
         for topic in command.topics:
             check_topic(topic.name, topic.topic_id)
         return all_of([self._delete(topic, context) for topic in command.topics])
@@ -132,9 +132,9 @@ class TopicService:
         ).answer_error(lambda error: TopicResult(name, topic_id, error=error))
 
     def create_partitions(self, command: CreatePartitions, context: CallContext) -> Pending[list[TopicResult]]:
-        """Give topics more partitions, each topic all that were asked for or none; durable when answered.
+        """Add partitions to topics, each topic all that were asked for or none; durable when answered.
 
-        Raises Refused INVALID_REQUEST for what names no topic at all."""
+        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
 
         def decide(wanted: MorePartitions, catalog: CatalogShard) -> Decision:
             return catalog.decide_add_partitions(wanted, self._limits)
@@ -147,10 +147,10 @@ class TopicService:
         return all_of(self._change(Permission.ALTER, command.topics, decide, result, context))
 
     def alter_topic_configs(self, command: AlterTopicConfigs, context: CallContext) -> Pending[list[TopicConfigs]]:
-        """Change settings of topics, each topic as asked or not at all; they hold, and are durable, when answered. The
-        results have all settings as they are then.
+        """Change settings of topics, each topic as asked or not at all. The changes are effective and durable when
+        answered. The results have all settings after the change.
 
-        Raises Refused INVALID_REQUEST for what names no topic at all."""
+        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
 
         def decide(wanted: TopicToAlter, catalog: CatalogShard) -> Decision:
             return catalog.decide_alter(wanted)
@@ -170,7 +170,8 @@ class TopicService:
         result: Callable[[WantedT, Pending[Topic]], Pending[ResultT]],
         context: CallContext,
     ) -> list[Pending[ResultT]]:
-        """Change each topic by itself. One that the request names twice, by its id perhaps, is not changed at all."""
+        """Change each topic by itself. A topic that the request names twice, perhaps once by its id, is not changed at
+        all."""
         for topic in topics:
             check_topic(topic.name, topic.topic_id)
         repeated = repeated_names(map(self._known_as, topics))
@@ -187,14 +188,15 @@ class TopicService:
         ]
 
     def _known_as(self, wanted: MorePartitions | TopicToAlter) -> str:
-        """The name of a topic, however a request names it."""
+        """Return the name of a topic, whether a request names it by name or by id."""
         topic = None if wanted.name else self._catalog.topic_with_id(wanted.topic_id)
         return wanted.name or (wanted.topic_id.hex() if topic is None else topic.name)
 
     def describe_topic_configs(self, command: DescribeTopicConfigs, context: CallContext) -> list[TopicConfigs]:
-        """All settings of topics as they are on disk; of all that the caller may see, by name, if none is named.
+        """Return all settings of topics as they are on disk. If none is named, return those of all topics that the
+        caller may see, by name.
 
-        Raises Refused INVALID_REQUEST for what names no topic at all."""
+        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
         for topic in command.topics:
             check_topic(topic.name, topic.topic_id)
         wanted = command.topics or self._visible(Permission.DESCRIBE_CONFIGS, context)
@@ -210,16 +212,16 @@ class TopicService:
         return TopicConfigs(topic.name, topic.topic_id, self._catalog.settings(topic))
 
     def describe_topics(self, command: DescribeTopics, context: CallContext) -> list[DescribedTopic]:
-        """Topics with their durable positions; all that the caller may see, by name, if none is named.
+        """Return topics with their durable positions. If none is named, return all that the caller may see, by name.
 
-        Raises Refused INVALID_REQUEST for what names no topic at all."""
+        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
         for topic in command.topics:
             check_topic(topic.name, topic.topic_id)
         wanted = command.topics or self._visible(Permission.DESCRIBE, context)
         return [self._describe(topic, context) for topic in wanted]
 
     def _visible(self, permission: Permission, context: CallContext) -> list[TopicName]:
-        """All topics on disk with which the caller may do this, by name."""
+        """Return all topics on disk for which the caller has the permission, by name."""
         may = partial(self._authorizer.is_allowed, context, permission, ResourceType.TOPIC)
         return [TopicName(topic.name, topic.topic_id) for topic in self._catalog.durable_topics() if may(topic.name)]
 
@@ -233,8 +235,10 @@ class TopicService:
     def _find(
         self, permission: Permission, context: CallContext, wanted: TopicName, find: Callable[[str, bytes], Topic]
     ) -> Topic:
-        """The topic, for a caller who may do this with it. Raises Refused, also for a name that no topic can have."""
-        # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
+        """Return the topic, if the caller has the permission for it. Raises Refused, also for a name that no topic can
+        have."""
+        # The permission is checked before the existence, so that a caller that may not see a topic does not learn of
+        # it.
         if wanted.name:
             require(self._authorizer, context, permission, ResourceType.TOPIC, wanted.name)
             check_topic_name(wanted.name)

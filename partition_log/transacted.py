@@ -54,16 +54,16 @@ class BatchWrite(Struct, frozen=True):
     ordinal: int
     placed: PlacedPartition
     appends: list[Append]
-    """What is appended, in the order sent."""
+    """Batches to append, in the order sent."""
 
     def append(self, coordinator_shard: int, marker: Marker | None) -> Operation:
-        """Appends them, with the marker right behind them if there is one; the reply is the offset of the transaction's
-        first record in the partition."""
+        """Make the operation that appends the batches, with the marker right behind them if there is one. The reply is
+        the offset of the transaction's first record in the partition."""
         return Operation(self.placed.shard, partial(self._decide_append, coordinator_shard, marker))
 
     def first_offset(self, identity: EndIdentity) -> Operation:
-        """Asks where the records of a transaction that has ended begin; the reply is None where the partition has
-        forgotten the producer since, or never knew it."""
+        """Make the operation that finds the first record of a transaction that has ended. The reply is None if the
+        partition has forgotten the producer since, or never knew it."""
         return Operation(self.placed.shard, lambda log, _turn: log.decide_first_offset(self.ordinal, identity))
 
     def _decide_append(self, coordinator_shard: int, marker: Marker | None, log: LogShard, turn: Turn) -> Decision:
@@ -92,8 +92,8 @@ class TransactedBatches:
         self._batches_max = checks.limits.partitions_per_transaction_max
 
     def place(self, batches: Sequence[ClientBatch], membership: Membership, context: CallContext) -> PlacedBatches:
-        """Raises Refused for a batch that no partition would take, for one that the caller may not write, and
-        INVALID_REQUEST for more batches than a transaction may have partitions."""
+        """Place batches in their partitions. Raises Refused for a batch that no partition would take, for one that the
+        caller may not write, and INVALID_REQUEST for more batches than a transaction may have partitions."""
         if len(batches) > self._batches_max:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
@@ -124,8 +124,8 @@ class TransactedBatches:
         return PlacedBatches(targets, list(writes.values()), refusal, all_of(checks) if checks else None)
 
     def remembered_offset(self, ordinal: int, identity: EndIdentity) -> int:
-        """Where the records of an ended transaction begin in a partition that has forgotten its producer; -1 = there
-        are none, or damage keeps the store from telling: the outcome itself is not in doubt."""
+        """Return the first offset of an ended transaction in a partition that has forgotten its producer. Return -1 if
+        there are no records, or if damage keeps the store from answering: the outcome itself is not in doubt."""
         key = forgotten_rows.remembered_key(ordinal, identity)
         try:
             value = self._store.get(Family.PRODUCERS, key)
@@ -137,11 +137,13 @@ class TransactedBatches:
         return NO_OFFSET if value is None else forgotten_rows.decode_remembered(key, value).first_offset
 
     def _why_nowhere(self, name: PartitionName, context: CallContext) -> Refused:
-        """Not raised at once: the answer to a repetition has room for a partition that is gone. Raises Refused for a
-        name that no partition ever had, and for a topic that the caller may not write."""
+        """Return the refusal for a batch without a partition. It is not raised at once, because the answer to a
+        repetition may name a partition that no longer exists. Raises Refused for a name that no partition ever had, and
+        for a topic that the caller may not write."""
         try:
             check_partition(*name)
-            # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
+            # The permission is checked before the existence, so that a caller that may not see a topic does not learn
+            # of it.
             if name.topic:
                 self._check_writable(name, name.topic, context)
                 check_topic_name(name.topic)
@@ -161,7 +163,7 @@ class TransactedBatches:
     def _append(
         self, batch: ClientBatch, placed: PlacedPartition, membership: Membership
     ) -> tuple[Append, Pending[None] | None]:
-        """The batch, ready for the log, and the check of its payload if that is under way. Raises Refused."""
+        """Return the batch, ready for the log, and the check of its payload if that is in progress. Raises Refused."""
         ref = placed.ref
         try:
             header = in_transaction(batch.header, membership.producer_id, membership.producer_epoch)
@@ -177,7 +179,7 @@ class TransactedBatches:
 
 
 def in_transaction(header: BatchHeader | Refused, producer_id: int, producer_epoch: int) -> BatchHeader:
-    """The header of a batch with what it may leave to the request. Raises Refused."""
+    """Return the header of a batch, completed with the values that it may leave to the request. Raises Refused."""
     if isinstance(header, Refused):
         raise header
     named = (header.producer_id, header.producer_epoch)

@@ -1,15 +1,16 @@
-"""Batches of a partition as they lie in the store, and what to make of those that are damaged.
+"""Stored batches of a partition, and the recovery of those that are damaged.
 
-Three things may be wrong where a batch is read, and all of them are this batch's alone:
+Three kinds of damage can be met where a batch is read. Each concerns this batch alone:
 
-- *The value cannot be read, and its row can*: the segment that it lies in does not hold it. The row has its header and
-  tail, so it is known which offsets are damaged, and the marker behind them is whole.
-- *A block of sorted rows fails its checksum*, with a dozen batches in it. It is read without that, and every batch is
-  judged by the checksum of its own, by its key, and by whether it follows the one before: mostly all are whole but one.
-- *Nothing can be made out there at all*: then the next offset is looked for at which the store can be read again.
+- *The value cannot be read, but its row can*: the segment of the value does not hold it. The row has the header and
+  tail, so the damaged offsets are known, and the marker behind them is whole.
+- *A block of sorted rows fails its checksum*, with a dozen batches in it. The block is read without verification. Every
+  batch is judged by its own checksum, by its key, and by whether it follows the one before. Usually all but one are
+  whole.
+- *Nothing can be recovered there*: then a search finds the next offset at which the store can be read again.
 
-A marker may lie in the tail of a row (`coordinator_protocol.marker`). Who reads batches meets it as one of them, behind
-the one that it lies with.
+A marker may lie in the tail of a row (`coordinator_protocol.marker`). Readers of batches get it as a batch of its own,
+behind the batch of that row.
 
 Source: design 5 (damage), spec log-and-runtime 1.2.
 """
@@ -27,14 +28,14 @@ from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
 
 OFFSET_END: Final = 2**63 - 1
-"""An offset behind every other one: to read to the end without knowing where that is."""
+"""Offset behind every other one, for reads to an unknown end."""
 
 _STEPS_OF_ONE: Final = 64
-"""How many offsets are tried one by one before the steps grow: most blocks hold fewer."""
+"""Number of offsets that are tried one by one before the steps grow. Most blocks hold fewer."""
 
 
 class LogReads(Protocol):
-    """What is asked of a store here: `coordinator_runtime.store.Store` says what they promise."""
+    """The part of a store that is used here, as `coordinator_runtime.store.Store` describes it."""
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
@@ -44,30 +45,30 @@ class LogReads(Protocol):
 
 
 class LogDamaged(Exception):
-    """Something of a partition cannot be read as it was written. The records in [offset, next_offset) are what a reader
-    has to leave out to go on."""
+    """Error for a part of a partition that cannot be read as it was written. A reader must skip the records in [offset,
+    next_offset) to continue."""
 
     def __init__(
         self, family: Family, offset: int, next_offset: int, reason: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE
     ) -> None:
         super().__init__(family, offset, next_offset, reason)
         self.family = family
-        """LOG: the records themselves. ABORTED: whether they were aborted."""
+        """Damaged family: LOG for the records themselves, ABORTED for their outcome."""
         self.offset = offset
         self.next_offset = next_offset
         self.reason = reason
         self.code = code
-        """UNSUPPORTED_FOR_MESSAGE_FORMAT: it is whole, and only a newer version can read it."""
+        """UNSUPPORTED_FOR_MESSAGE_FORMAT means that the batch is whole, but only a newer version can read it."""
 
 
 def batches(
     store: LogReads, ordinal: int, start_offset: int, end_offset: int = OFFSET_END, *, headers_only: bool = False
 ) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """Headers and stored forms, from the batch that holds the first offset to the last one that ends before the second,
-    which is the first offset of a row, or behind them all. The stored form of a marker may be a tail: `control_batch`.
-    For who wants headers only, the stored form is what had to be read: of a large batch no more than its header, so
-    that damage to a payload which lies in a segment is not met. A large batch with a marker behind it is viewed, not
-    copied.
+    """Yield headers and stored forms, from the batch that holds `start_offset` to the last one before `end_offset`. The
+    end is the first offset of a row, or behind all rows. The stored form of a marker may be a tail: `control_batch`.
+
+    With `headers_only`, the stored form is the part that had to be read. Of a large batch that is its header alone, so
+    damage to a payload in a segment is not met. A large batch with a marker behind it is viewed, not copied.
 
     Raises LogDamaged, behind all batches that lie before the damage; StoreUnreadable."""
     at = start_offset
@@ -100,7 +101,7 @@ def batches(
 def _salvaged(
     store: LogReads, ordinal: int, at: int, end_offset: int, damage: StoreDamaged, *, headers_only: bool
 ) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """The batches at `at` and behind it, as long as they are whole and follow each other. Raises LogDamaged."""
+    """Yield the batches from `at` on, as long as they are whole and follow each other. Raises LogDamaged."""
     try:
         if damage.key is not None:
             raise damage
@@ -109,7 +110,8 @@ def _salvaged(
         ):
             whole = _whole(ordinal, key, row)
             if whole and whole[0][0].base_offset > at:
-                # Compaction may have left these offsets without a batch; beside damage nothing tells that from a loss.
+                # Compaction may have left these offsets without a batch. Next to damage, this cannot be told from a
+                # loss.
                 raise LogDamaged(Family.LOG, at, whole[0][0].base_offset, str(damage)) from damage
             for header, stored in whole:
                 if header.last_offset >= at:
@@ -127,7 +129,8 @@ def _salvaged(
         if next_offset > at:
             raise LogDamaged(Family.LOG, at, next_offset, str(worse)) from worse
         # This batch is whole, and the damage lies in the block before it. An index has not the last key of a block but
-        # one that is long enough to tell it from the next, so RocksDB looks for the first offsets behind a block in it.
+        # one that is long enough to tell it from the next. So RocksDB looks for the first offsets behind a block in
+        # that block.
         yield from batches(store, ordinal, found_from, end_offset, headers_only=headers_only)
         return
     if at < end_offset < OFFSET_END:
@@ -135,7 +138,7 @@ def _salvaged(
 
 
 def _whole(ordinal: int, key: bytes, row: bytes) -> Sequence[tuple[BatchHeader, bytes]]:
-    """The batches of a row that is what was written, and lies where it belongs; none for any other bytes."""
+    """Return the batches of a row that is as it was written, and lies where it belongs; none for any other bytes."""
     batch, tail = split_row(row)
     try:
         verify_batch(batch)
@@ -148,7 +151,7 @@ def _whole(ordinal: int, key: bytes, row: bytes) -> Sequence[tuple[BatchHeader, 
 
 
 def _marker_in(store: LogReads, ordinal: int, key: bytes | None) -> tuple[BatchHeader, bytes] | None:
-    """The marker in a row of the partition whose payload cannot be read, if it has one and can itself be read."""
+    """Return the marker in a row whose payload cannot be read; None if it has none, or that cannot be read either."""
     if key is None:
         return None
     try:
@@ -156,17 +159,17 @@ def _marker_in(store: LogReads, ordinal: int, key: bytes | None) -> tuple[BatchH
             batch, tail = split_row(row)
             if tail is not None:
                 header = marker_header(decode_header(batch, may_be_cut=True), tail)
-                # Behind a damaged block a key may be that of any other row.
+                # Behind a damaged block the key may be that of any other row.
                 return (header, tail) if key == codec.log_key(ordinal, header.base_offset) else None
     except (StoreDamaged, Refused):
-        # Then the marker is as lost as the batch.
+        # The marker is as lost as the batch.
         return None
     return None
 
 
 def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes | None) -> tuple[int, int]:
-    """Find where the log goes on behind damage that was met at `at`: an offset from which the store can be read, and
-    where the batch begins that it finds there. The key is that of the damaged batch, if it is known."""
+    """Find where the log continues behind damage that was met at `at`. Return an offset from which the store can be
+    read, and the first offset of the batch that it finds there. `key` is that of the damaged batch, if it is known."""
     if key is not None and codec.is_log_key(key):
         last_offset = codec.last_offset(key)
         if key == codec.log_key(ordinal, last_offset) and at <= last_offset < end_offset:
@@ -188,7 +191,7 @@ def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes 
 
 
 def _readable_from(store: LogReads, ordinal: int, offset: int, end_offset: int) -> int | None:
-    """Find where the batch begins that the store finds at an offset, or the end; None where it finds damage."""
+    """Return the first offset of the batch that the store finds at an offset, or the end; None if it finds damage."""
     if offset < end_offset:
         rows = store.scan(Family.LOG, codec.log_key(ordinal, offset), codec.log_key(ordinal, end_offset))
         try:

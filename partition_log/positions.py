@@ -1,6 +1,6 @@
-"""The use case of positions: the offsets at the ends of logs, and those that a time stands for.
+"""Use case of positions: the offsets at the ends of logs, and those that a time stands for.
 
-Source: spec log-and-runtime 2.4.
+Source: spec log-and-runtime 2.1; KIP-79.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ class PositionService:
         self.searches = TimeSearches(runtime, worker)
 
     def list_offsets(self, command: ListOffsets, context: CallContext) -> Pending[list[OffsetResult]]:
-        """Positions by end or time, in the order asked, all of the same moment: what is appended afterwards is no
-        answer, however long a search takes. A time stands for the first record that a reader of the isolation level is
-        shown with a timestamp of at least that (`time_search`); -1 where no record is that new.
+        """Return positions by end or time, in the order asked, all of the same moment. Records that are appended
+        afterwards do not count, however long a search takes. A time stands for the first visible record of the
+        isolation level with a timestamp of at least that time (`time_search`); the result is -1 if no record is that
+        new.
 
-        Raises Refused INVALID_REQUEST for what is no partition's name."""
+        Raises Refused INVALID_REQUEST for an invalid partition name."""
         budget = ReadBudget(visible_bytes=0)
         parts = [self._find(query, command.isolation, context, budget) for query in command.queries]
         self._log.fetcher.on_work(budget.work_bytes)
@@ -95,7 +96,7 @@ class PositionService:
         return self.searches.find(search, head, look, budget)
 
     def _result_of_error(self, name: PartitionName, placed: PlacedPartition, error: Exception) -> OffsetResult:
-        """Raises what is not for callers."""
+        """Return the result for a failed search. Raises errors that are not meant for callers."""
         if isinstance(error, LogDamaged | StoreUnreadable):
             error = self._log.fetcher.damage.met(placed.ref, error)
         elif isinstance(error, WorkerLost):

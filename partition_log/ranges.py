@@ -1,7 +1,7 @@
-"""The use cases of ranges of a log: how many records lie there, where they lie, and what was committed.
+"""Use cases of ranges of a log: the number of their records, the positions of these, and the commits in them.
 
-All are questions of readers: nothing is changed. The ranges of one call are looked at in the same moment, from durable
-state, and within one budget: where an answer ends before its range, the caller asks again from there.
+All are queries of readers: nothing is changed. The ranges of one call are looked at in the same moment, from durable
+state, and within one budget. If an answer ends before its range, the caller asks again from there.
 
 Source: spec ecosystem 8, rows 30 and 31; spec spark 8.
 """
@@ -34,17 +34,17 @@ from partition_log.state import PartitionHead
 
 
 class RangeService:
-    """Looks at ranges of logs."""
+    """Answers queries about ranges of logs."""
 
     def __init__(self, store: Store, log: LogService) -> None:
         self._store = store
         self._log = log
 
     def count_records(self, command: CountRecords, context: CallContext) -> Pending[list[CountResult]]:
-        """How many records lie from each offset on, all counted at the same moment, and no further than one call may
-        read: where a count ends before the high watermark, the caller asks again from there.
+        """Return the number of records from each offset on, all counted at the same moment. If a count ends before the
+        high watermark because the budget is spent, the caller asks again from there.
 
-        Raises Refused INVALID_REQUEST for a negative offset, and for what is no partition's name."""
+        Raises Refused INVALID_REQUEST for a negative offset, and for an invalid partition name."""
         for query in command.queries:
             if query.start_offset < 0:
                 raise Refused(
@@ -63,10 +63,10 @@ class RangeService:
         return self._log.look(CountResult, query.name, context, count)
 
     def measure_records(self, command: MeasureRecords, context: CallContext) -> Pending[list[MeasureResult]]:
-        """Where the visible records of ranges lie, all at the same moment, and no further than one call may read: where
-        a measurement ends before its range, the caller asks again from there.
+        """Return the positions of the visible records of ranges, all measured at the same moment. If a measurement ends
+        before its range because the budget is spent, the caller asks again from there.
 
-        Raises Refused INVALID_REQUEST for a step or range that is none, and for what is no partition's name."""
+        Raises Refused INVALID_REQUEST for an invalid step or range, and for an invalid partition name."""
         if command.step_bytes < 1:
             raise Refused(ErrorCode.INVALID_REQUEST, f"step_bytes is {command.step_bytes} and must be positive")
         _check_ranges(command.queries)
@@ -87,10 +87,10 @@ class RangeService:
         return self._log.look(MeasureResult, query.name, context, take)
 
     def list_committed(self, command: ListCommitted, context: CallContext) -> Pending[list[CommittedResult]]:
-        """What was committed in ranges, all at the same moment, and no further than one call may read: where a list
-        ends before its range, the caller asks again from there. The caller needs READ on each topic.
+        """Return the transactions committed in ranges, all looked at in the same moment. If a list ends before its
+        range because the budget is spent, the caller asks again from there. The caller needs READ on each topic.
 
-        Raises Refused INVALID_REQUEST for a range that is none, and for what is no partition's name."""
+        Raises Refused INVALID_REQUEST for an invalid range, and for an invalid partition name."""
         _check_ranges(command.ranges)
         budget = ReadBudget(visible_bytes=0)
         results = [self._list_committed(each, budget, context) for each in command.ranges]
@@ -106,7 +106,7 @@ class RangeService:
 
 
 def _check_ranges(ranges: Iterable[AskedRange]) -> None:
-    """Raises Refused for a range that is none."""
+    """Return only if all ranges are valid. Raises Refused INVALID_REQUEST."""
     for each in ranges:
         if not 0 <= each.start_offset <= each.end_offset:
             raise Refused(

@@ -1,9 +1,9 @@
 """Reads of one partition from the store, under a view of its durable positions.
 
-The view is one `PartitionHead`, taken once. The store may already hold what was written after it, and never less:
-batches at or beyond the view's end are not looked at, and a transaction whose marker is beyond it began at or beyond
-its last stable offset, where no committed reader gets. So data, positions and what was aborted always fit together,
-without a snapshot of the store.
+The view is one `PartitionHead`, taken once. The store may already hold later rows, and never fewer. Batches at or
+beyond the view's end are not looked at. A transaction whose marker is beyond the end began at or beyond the last stable
+offset, which committed reads do not reach. So data, positions and aborted transactions always fit together, without a
+snapshot of the store.
 
 Source: spec log-and-runtime 2.1 and 2.3.
 """
@@ -27,27 +27,28 @@ from partition_log.state import AbortedTransaction, Isolation, PartitionHead
 
 BATCHES_READ_MAX: Final = 2_048
 BYTES_READ_MAX: Final = 4 << 20
-"""How much one call may read, hidden or not: about 5 ms of the loop's time. A reader goes on at `next_offset`."""
+"""Largest number of batches, and bytes, that one call may read, hidden or not: about 5 ms of the loop's time. A reader
+continues at `next_offset`."""
 
 SEEK_COST_BATCHES: Final = 4
-"""What it costs to begin with a partition, or to look for aborted transactions, in batches."""
+"""Cost of beginning with a partition, or of looking for aborted transactions, in batches."""
 
 _ROWS_PER_BATCH: Final = 8
-"""Rows of aborted transactions that take as long as a batch."""
+"""Number of rows of aborted transactions that take as long to read as a batch."""
 
 _first_offset = attrgetter("first_offset")
 
 
 @dataclass(slots=True)
 class ReadBudget:
-    """What is left for one answer, over all its partitions. `visible_bytes` is what the caller asked for; the rest
-    protects other callers from it."""
+    """Remaining budget of one answer, over all its partitions. `visible_bytes` is the amount that the caller asked for;
+    the rest protects other callers from it."""
 
     visible_bytes: int
     batches: int = BATCHES_READ_MAX
     read_bytes: int = BYTES_READ_MAX
     has_batch: bool = False
-    """The first batch of an answer is returned even if it is larger than all of it."""
+    """True once the answer has a batch. The first one is returned even if it is larger than the whole answer may be."""
 
     @property
     def is_spent(self) -> bool:
@@ -55,26 +56,26 @@ class ReadBudget:
 
     @property
     def work_bytes(self) -> int:
-        """What was done since the work was renewed, in bytes that take as long to read."""
+        """Work since the last renewal, in bytes that take as long to read."""
         batches, read_bytes = BATCHES_READ_MAX - self.batches, BYTES_READ_MAX - self.read_bytes
         return max(read_bytes, batches * (BYTES_READ_MAX // BATCHES_READ_MAX))
 
     def renew_work(self) -> None:
-        """Another turn of the loop: the caller's own limit stays as it is."""
+        """Renew the budget for another turn of the loop. The caller's own limit stays as it is."""
         self.batches, self.read_bytes = BATCHES_READ_MAX, BYTES_READ_MAX
 
     def narrow(self, visible_bytes: int) -> None:
-        """Show no more than this from now on, but for the first batch."""
+        """Show no more than this from now on, apart from the first batch."""
         self.visible_bytes = min(self.visible_bytes, visible_bytes)
 
 
 def bound_of(head: PartitionHead, isolation: Isolation) -> int:
-    """The offset that a read of this isolation level may not reach."""
+    """Return the offset that a read of this isolation level may not reach."""
     return head.last_stable_offset if isolation is Isolation.READ_COMMITTED else head.log_end_offset
 
 
 class PartitionRead:
-    """One read of one partition, that may go on when there is more to see."""
+    """One read of one partition, which may continue when there is more to see."""
 
     __slots__ = (
         "_bytes_left",
@@ -107,7 +108,7 @@ class PartitionRead:
         self._ordinal = ordinal
         self._end_offset = end_offset
         self._bytes_left = bytes_max
-        # The last: what a snapshot shows of the range, which may end beyond the last stable offset.
+        # The last one is the snapshot filter of the range, which may end beyond the last stable offset.
         self._isolation, self._is_raw, self._shown = visibility
         self.fetch_offset = fetch_offset
         self.next_offset = fetch_offset
@@ -116,15 +117,15 @@ class PartitionRead:
         self.aborted_records_hidden = 0
         self.control_records_hidden = 0
         self.is_cut = False
-        """A limit ended the read, not the end of what may be seen."""
+        """True if a limit ended the read, not the end of the visible records."""
 
     def is_complete(self) -> bool:
-        """The reader named an end, and it is reached."""
+        """True if the reader named an end, and the read has reached it."""
         return self._end_offset is not None and self.next_offset >= self._end_offset
 
     def advance(self, head: PartitionHead, budget: ReadBudget) -> None:
-        """Read on from `next_offset`, as far as view and budget allow. Damage ends the read in front of it; one that
-        begins at the damage is told. Raises LogDamaged, StoreUnreadable: then there is nothing to show."""
+        """Read on from `next_offset`, as far as view and budget allow. A read ends before damage. One that begins at
+        the damage raises LogDamaged or StoreUnreadable: then there is nothing to show."""
         bound = bound_of(head, self._isolation) if self._shown is None else head.log_end_offset
         if self.next_offset >= bound or self.is_complete():
             return
@@ -154,12 +155,12 @@ class PartitionRead:
                 return
             if self.is_complete():
                 return
-        # Everything below the bound was seen, also where offsets are missing.
+        # Everything below the bound was seen, even where offsets are missing.
         self.next_offset = bound if self._end_offset is None else min(bound, self._end_offset)
 
     def aborted_transactions(self, head: PartitionHead) -> tuple[AbortedTransaction, ...]:
-        """Aborted transactions, under the view, with records among those that a raw read was shown. By first offset.
-        Raises LogDamaged, StoreUnreadable."""
+        """Return the aborted transactions, under the view, with records among those that a raw read was shown, by first
+        offset. Raises LogDamaged, StoreUnreadable."""
         if not self._is_raw:
             return ()
         producers = {
@@ -176,14 +177,14 @@ class PartitionRead:
         return tuple(sorted(found, key=_first_offset))
 
     def _take(self, header: BatchHeader, encoded: Buffer, aborted: AbortedIndex | None, budget: ReadBudget) -> bool:
-        """Show or hide one batch and move behind it; False if there is no room for it."""
+        """Show or hide one batch and move behind it. Return False if it exceeds a limit."""
         size = len(encoded)
         if self._shown is not None and self._shown.hides(
             header.producer_id, header.base_offset, is_transactional=header.is_transactional
         ):
             self._pass(header, size, budget)
             return True
-        # The cheapest test comes first: most batches are neither.
+        # The cheapest test comes first, because most batches are neither.
         if header.is_control and self._is_raw:
             encoded = _whole_marker(header, encoded)
             size = len(encoded)
@@ -205,14 +206,14 @@ class PartitionRead:
         return True
 
     def _hide(self, header: BatchHeader, size: int, budget: ReadBudget) -> int:
-        """Go on behind a batch that is not shown; returns how many of its records lie in the range, an upper bound
-        where a batch with holes lies in it in part."""
+        """Continue behind a batch that is not shown. Return the number of its records in the range. This is an upper
+        bound if only a part of a batch with holes lies in it."""
         start = self.next_offset
         self._pass(header, size, budget)
         return header.records_between(start, self.next_offset)
 
     def _pass(self, header: BatchHeader, size: int, budget: ReadBudget) -> None:
-        """Go on behind the batch, or at the end of the range."""
+        """Continue behind the batch, or at the end of the range."""
         end = header.last_offset + 1
         if self._end_offset is not None and end > self._end_offset:
             end = self._end_offset
@@ -222,8 +223,8 @@ class PartitionRead:
 
 
 class AbortedIndex:
-    """Says of batches, in ascending order of their offsets, whether their transaction was aborted. It reads the rows of
-    one stride at a time."""
+    """Index that finds out whether batches belong to aborted transactions. Batches must come in ascending order of
+    their offsets. It reads the rows of one stride at a time."""
 
     __slots__ = ("_ahead", "_budget", "_head", "_known_to", "_ordinal", "_store")
 
@@ -233,14 +234,17 @@ class AbortedIndex:
         self._head = head
         self._budget = budget
         self._known_to = 0
-        """The aborted transactions that meet the offsets below, from the last batch asked for on, are known."""
+        """End of the offsets whose aborted transactions are known. They begin with the last batch that was asked
+        for."""
         self._ahead: dict[int, list[AbortedTransaction]] = {}
-        """By producer: those that end after the last batch asked for, the next one last."""
+        """Aborted transactions by producer that end after the last batch asked for; the next one is last in its
+        list."""
 
     def hides(self, batch: BatchHeader) -> bool:
-        """Raises LogDamaged where that cannot be read: a guess might show an aborted record, or hide a committed
-        one."""
-        # What lies before the log start may be removed, rows of aborted transactions too: a batch begins there.
+        """True if the batch belongs to an aborted transaction. Raises LogDamaged if that cannot be read: a guess might
+        show an aborted record, or hide a committed one."""
+        # Rows before the log start may be removed, including those of aborted transactions. So a batch that begins
+        # before it counts from there.
         offset = max(batch.base_offset, self._head.log_start_offset)
         if offset > self._head.last_abort_offset:
             return False
@@ -265,8 +269,8 @@ class AbortedIndex:
         for of_producer in ahead.values():
             of_producer.reverse()
         self._known_to, self._ahead = known_to, dict(ahead)
-        # However many there are, half of the budget is left to go on with: else a reader would come back to the same
-        # rows for every batch.
+        # However many rows there are, half of the budget remains. Otherwise a reader would come back to the same rows
+        # for every batch.
         budget.batches -= SEEK_COST_BATCHES + min(rows // _ROWS_PER_BATCH, budget.batches // 2)
 
 
@@ -276,7 +280,7 @@ def _outcome_unknown(batch: BatchHeader, damage: StoreDamaged) -> LogDamaged:
 
 
 def _whole_marker(header: BatchHeader, stored: Buffer) -> Buffer:
-    """A marker as a batch, whichever form it is stored in. Raises LogDamaged for one that cannot be read."""
+    """Return a marker as a batch, whichever form it is stored in. Raises LogDamaged for one that cannot be read."""
     try:
         encoded = control_batch(header, stored)
         decode_marker_payload(payload_of(encoded))
@@ -288,11 +292,11 @@ def _whole_marker(header: BatchHeader, stored: Buffer) -> Buffer:
 def oldest_unread_ms(
     store: Store, ordinal: int, head: PartitionHead, offset: int, isolation: Isolation, budget: ReadBudget
 ) -> int | None:
-    """Timestamp of the first batch that a reader at the offset would be shown under the view; None where there is none.
+    """Return the timestamp of the first batch that a reader at the offset would be shown under the view; None if there
+    is none.
 
-    Where a long stretch of hidden batches spends the budget, the timestamp of the last one looked at: what lies behind
-    it was written later, so the true age is not greater. Raises LogDamaged, StoreUnreadable.
-    """
+    If many hidden batches spend the budget, it is the timestamp of the last one looked at. Later batches were written
+    later, so the true age is not greater. Raises LogDamaged, StoreUnreadable."""
     start, end = max(offset, head.log_start_offset), bound_of(head, isolation)
     if start >= end:
         return None

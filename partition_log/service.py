@@ -1,15 +1,15 @@
-"""The use cases of records: produce, fetch, deletion, producers. Those of positions and ranges are in `positions` and
-`ranges`.
+"""Use cases of records: produce, fetch, deletion, producers. `positions` and `ranges` have those of positions and
+ranges.
 
 Names are resolved in the live catalog, because a partition may be written as soon as its creation is staged: its
 records become durable after it. Reads then look at durable state only. A refusal because of a name waits until the
-catalog is durable as it is now: "there is no such topic" may rest on a deletion that a crash would take back.
+present state of the catalog is durable: "there is no such topic" may rest on a deletion that a crash would take back.
 
 Every batch of a Produce is appended or refused by itself. A transactional batch and the membership of its partition in
-the transaction are one operation: the coordinator is asked inside it, so nothing can come in between and no record can
-be left in a transaction that nobody ends (KIP-890). A plain batch, which is in none, must come from no producer at all
-or from one without a transactional id: a partition may never have heard that a producer is fenced, and only in a
-transaction is the coordinator asked.
+the transaction are one operation, inside which the coordinator is asked. So nothing can come in between, and every
+record belongs to a transaction that will end (KIP-890). A plain batch, outside of transactions, must come from no
+producer at all or from one without a transactional id. A partition may not know that a producer is fenced, and the
+coordinator is asked only for transactions.
 
 Source: spec log-and-runtime 1.2 to 1.4; spec transactions 2.9.
 """
@@ -87,15 +87,15 @@ ResultT = TypeVar("ResultT", bound=_Result)
 
 
 class _Accepted(Struct, frozen=True):
-    """A batch that is good in itself, and where it goes."""
+    """A batch that is valid in itself, and its destination."""
 
     index: int
-    """Its place in the request."""
+    """Index in the request."""
     placed: PlacedPartition
     header: BatchHeader
     offsetless: OffsetlessBatch
     check: Pending[None] | None
-    """The check of its payload, while that is under way; its error is the batch's refusal."""
+    """Check of its payload, while that is in progress. An error of the check is the batch's refusal."""
 
 
 class LogService:
@@ -119,15 +119,15 @@ class LogService:
         self._checks = checks
         self.fetcher = Fetcher(runtime, store)
         self.leases: OffsetLeases = NO_LEASES
-        """Told of what somebody wants gone."""
+        """Learns from which offset on a request to delete records would begin a log."""
 
     def produce(self, command: Produce, context: CallContext) -> Pending[list[ProduceResult]]:
-        """Append batches; one result per batch, in the order sent, durable when answered. The first batch that opens
-        its transaction in a partition takes all partitions of the request into the transaction, also that of a batch
-        that is then refused by itself.
+        """Append batches and return one result per batch, in the order sent, durable when answered. The first batch
+        that opens its transaction in a partition adds all partitions of the request to the transaction, even that of a
+        batch that is then refused by itself.
 
-        Raises Refused for the whole request, nothing appended: TRANSACTIONAL_ID_AUTHORIZATION_FAILED; INVALID_REQUEST
-        (a partition that is no partition's name, transactional batches without an id, others with one);
+        Raises Refused for the whole request, with nothing appended: TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
+        INVALID_REQUEST (an invalid partition name, transactional batches without an id, others with one);
         INVALID_PRODUCER_ID_MAPPING (transactional batches of several producers)."""
         self._check_transaction(command, context)
         found: list[PlacedPartition | Refused] = []
@@ -169,12 +169,12 @@ class LogService:
     def _append(
         self, batches: Sequence[_Accepted], transactional_id: str | None, context: CallContext
     ) -> Pending[list[ProduceResult]]:
-        """Append the batches of one producer, each by itself, in one operation that nothing overtakes which the same
-        producer sends later."""
+        """Append the batches of one producer, each by itself, in one operation. Batches that the same producer sends
+        later do not overtake it."""
         served = self._runtime.table.served
         shard = batches[0].placed.shard
-        # The partitions that serve. The first batch that is not in the transaction takes all of them into it, because
-        # that is one record of the coordinator and not one for each.
+        # The partitions that serve. The first batch that is not in the transaction adds all of them to it, because that
+        # is one record of the coordinator instead of one for each.
         ordinals: set[int] = set()
         for batch in reversed(batches):
             if batch.placed.shard in served:
@@ -218,7 +218,7 @@ class LogService:
         return written.map(results, results)
 
     def _ask_again(self, batches: Sequence[_Accepted], transactional_id: str | None, context: CallContext) -> None:
-        """What `produce` has asked. Raises Refused, for all of them."""
+        """Repeat the permission checks of `produce`. Raises Refused for all batches."""
         if transactional_id is not None:
             owner = coordinator_key(transactional_id)
             require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, owner)
@@ -228,7 +228,8 @@ class LogService:
     def _admission(
         self, batch: _Accepted, transactional_id: str | None, ordinals: set[int], context: CallContext
     ) -> Callable[[], Operation] | None:
-        """Makes the operation by which the coordinator admits a batch; None for a batch that needs no admission."""
+        """Return the factory of the operation by which the coordinator admits a batch; None for a batch that needs no
+        admission."""
         header, ordinal = batch.header, batch.placed.ref.ordinal
         if transactional_id is None:
             if header.producer_id == NO_PRODUCER_ID or is_plain(header.producer_id):
@@ -237,12 +238,12 @@ class LogService:
         membership = Membership(transactional_id, header.producer_id, header.producer_epoch)
         if context.client_txn_version == 1:
             return partial(self._verifier.verify, membership, ordinal)
-        # Its own partition is always among them: the call may wait, and be carried out when that one serves again.
+        # Its own partition is always included: the call may wait, and be carried out when that partition serves again.
         return partial(self._verifier.add, membership, frozenset({*ordinals, ordinal}))
 
     def _queue_of(self, producer_id: int, batches: Sequence[_Accepted], *, is_checked: bool) -> Hashable | None:
-        """The queue in which batches outside of transactions wait for their check, or behind others of their producer;
-        None: nothing is in their way. Batches of no producer have no order to rely on."""
+        """Return the queue in which batches outside of transactions wait for their check, or behind others of their
+        producer; None if nothing blocks them. Batches of no producer have no order to rely on."""
         key = ProducerInTheWay(producer_id)
         if is_checked and (producer_id == NO_PRODUCER_ID or key not in self._runtime.parking.queues):
             return None
@@ -251,8 +252,8 @@ class LogService:
     def _results(
         self, batches: Sequence[_Accepted], replies: Appended | Exception | Sequence[Appended | Exception]
     ) -> list[ProduceResult]:
-        """What callers are told of each batch. One reply is that of the only batch, or the refusal of all of them.
-        Raises what is not for callers."""
+        """Return the result of each batch. A single reply is that of the only batch, or the refusal of all of them.
+        Raises errors that are not meant for callers."""
         if isinstance(replies, Appended | Exception):
             replies = [replies] * len(batches)
         results = []
@@ -274,10 +275,10 @@ class LogService:
         return results
 
     def fetch(self, command: Fetch, context: CallContext) -> Pending[list[FetchResult]]:
-        """Read batches; one result per partition, in the order asked. Waits as long as the request says.
+        """Read batches and return one result per partition, in the order asked. Waits as long as the request says.
 
-        Raises Refused INVALID_REQUEST for what is no partition's name, and as `Fetcher.fetch`; the Pending may be
-        refused likewise."""
+        Raises Refused INVALID_REQUEST for an invalid partition name, and as `Fetcher.fetch`; the Pending may be refused
+        likewise."""
         found: list[PlacedPartition | Refused] = []
         is_any_refused = False
         for item in command.items:
@@ -290,7 +291,7 @@ class LogService:
         return fetched.then(self.when_catalog_durable) if is_any_refused else fetched
 
     def _still_readable(self, context: CallContext, results: list[FetchResult]) -> list[FetchResult]:
-        """What a fetch that has waited has found, for a caller whose rights may have changed meanwhile."""
+        """Return the results of a fetch that has waited, with a refusal where the caller may no longer read."""
         may = self._authorizer.is_allowed
         return [
             result
@@ -304,10 +305,10 @@ class LogService:
         ]
 
     def delete_records(self, command: DeleteRecords, context: CallContext) -> Pending[list[DeleteRecordsResult]]:
-        """Delete the records of partitions before an offset, each partition by itself; durable when answered. What lies
-        there is removed from the store afterwards (`removal`).
+        """Delete the records of partitions before an offset, each partition by itself; durable when answered. The rows
+        are removed from the store afterwards (`removal`).
 
-        Raises Refused INVALID_REQUEST for what is no partition's name, and for a partition that is named twice."""
+        Raises Refused INVALID_REQUEST for an invalid partition name, and for a partition that is named twice."""
         check_partitions([wanted.name for wanted in command.partitions])
         deleted = all_of([self._delete_records(wanted, context) for wanted in command.partitions])
         return deleted.then(self.when_catalog_durable)
@@ -334,9 +335,9 @@ class LogService:
     def describe_producers(
         self, command: DescribeProducers, context: CallContext
     ) -> Pending[list[ProducersDescription]]:
-        """The producers that partitions remember, from durable state, in the order asked.
+        """Return the producers that partitions remember, from durable state, in the order asked.
 
-        Raises Refused INVALID_REQUEST for what is no partition's name, and for a partition that is named twice."""
+        Raises Refused INVALID_REQUEST for an invalid partition name, and for a partition that is named twice."""
         check_partitions(command.names)
         results = [self._describe_producers(name, context) for name in command.names]
         return self.when_catalog_durable(results)
@@ -350,10 +351,10 @@ class LogService:
         return ProducersDescription(name, tuple(shard.durable_producers(placed.ref.ordinal)))
 
     def standing(self, name: PartitionName, context: CallContext) -> PartitionStanding | Refused:
-        """Return where a partition stands in durable state, or why the caller is not told. The refusal may rest on the
-        catalog as it is now: whoever answers it waits until that is durable.
+        """Return the durable state of a partition, or the refusal. The refusal may rest on the present state of the
+        catalog, so the answer must wait until that is durable.
 
-        Raises Refused INVALID_REQUEST for what is no partition's name."""
+        Raises Refused INVALID_REQUEST for an invalid partition name."""
         found = self.find_readable(Permission.DESCRIBE, context, name)
         if isinstance(found, Refused):
             return found
@@ -369,9 +370,10 @@ class LogService:
         look: Callable[[PlacedPartition, PartitionHead], ResultT],
         permission: Permission = Permission.DESCRIBE,
     ) -> ResultT:
-        """What is seen of a partition, or a result with the error by which the caller sees nothing.
+        """Return the result of `look` for a partition, or a result with the error if the caller may not see it or it
+        cannot be read.
 
-        Raises Refused INVALID_REQUEST for what is no partition's name."""
+        Raises Refused INVALID_REQUEST for an invalid partition name."""
         found = self.find_readable(permission, context, name)
         if isinstance(found, Refused):
             return result_type(name, error=found)
@@ -384,9 +386,9 @@ class LogService:
             return result_type(name, error=self.fetcher.damage.met(placed.ref, damage))
 
     def _find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
-        """The partition of this name, for a caller who may do this with it; or why the caller gets none.
+        """Return the partition of this name, or the refusal if the caller lacks the permission or it does not exist.
 
-        Raises Refused INVALID_REQUEST for what is no partition's name: that refuses the whole request."""
+        Raises Refused INVALID_REQUEST for an invalid partition name: that refuses the whole request."""
         placed = self._catalog.find(*name)
         topic = name.topic
         if placed is None:
@@ -396,7 +398,8 @@ class LogService:
                 require_by_id(self._authorizer, context, permission, placed.ref.topic, name.topic_id)
             except Refused as refusal:
                 return refusal
-        # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
+        # The permission is checked before the existence, so that a caller that may not see a topic does not learn of
+        # it.
         if topic and not self._authorizer.is_allowed(context, permission, ResourceType.TOPIC, topic):
             return denial(self._authorizer, context, permission, ResourceType.TOPIC, topic)
         return self._catalog.refusal(*name) if placed is None else placed
@@ -404,7 +407,7 @@ class LogService:
     def find_readable(
         self, permission: Permission, context: CallContext, name: PartitionName
     ) -> tuple[PlacedPartition, PartitionHead] | Refused:
-        """The partition as `_find` finds it, with its durable positions."""
+        """Return the partition as `_find` finds it, with its durable positions."""
         placed = self._find(permission, context, name)
         if isinstance(placed, Refused):
             return placed
@@ -416,11 +419,11 @@ class LogService:
         return unresolved(placed.ref.topic) if head is None else (placed, head)
 
     def _check_transaction(self, command: Produce, context: CallContext) -> None:
-        """Return only for a caller who may write in the transaction, and says which. Raises Refused."""
+        """Return only if the caller may write in the transaction, and all batches belong to it. Raises Refused."""
         transactional_id = command.transactional_id
         if transactional_id is not None:
             is_member = transactional_id.startswith(MEMBER_PREFIX)
-            # Who may write to a sink may write as any member of its batches.
+            # A caller that may write to a sink may write as any member of its batches.
             owner = coordinator_key(transactional_id) if is_member else transactional_id
             require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, owner)
             if not is_member:
@@ -447,7 +450,8 @@ class LogService:
             )
 
     def when_catalog_durable(self, results: list[ResultT]) -> Pending[list[ResultT]]:
-        """The results; if one of them is an error, which may rest on the catalog, not before that is on disk."""
+        """Return the results. If one of them is an error, which may rest on the catalog, they wait until that is on
+        disk."""
         if not any(result.error for result in results):
             return settled(results)
         return self._runtime.write(once_durable(CATALOG_KEY, results), is_urgent=True)
@@ -469,8 +473,8 @@ def _decide_checked(
 def _decide_without_room(
     disk: DiskGuard, decide: Callable[[LogShard, Turn], Decision], shard: LogShard, turn: Turn
 ) -> Decision:
-    """Refuse what would be appended. A duplicate is answered all the same, because its records are in the log, and
-    whoever is fenced learns that first."""
+    """Refuse a batch that would be appended. A duplicate is answered even without space, because its records are in the
+    log. A fenced producer gets that error first."""
     decision = decide(shard, turn)
     if not decision.records or disk.refusal is None:
         return decision
@@ -478,7 +482,7 @@ def _decide_without_room(
 
 
 def _refused_by_itself(_error: Exception) -> None:
-    """A payload that cannot be read is its own batch's affair, and is told there."""
+    """Ignore the error: a payload that cannot be read refuses its own batch, and is reported there."""
 
 
 def _in_order(
@@ -486,7 +490,7 @@ def _in_order(
     refused: Mapping[int, ProduceResult],
     parts: Iterable[Sequence[ProduceResult]],
 ) -> list[ProduceResult]:
-    """The results of all batches in the order of the request, from those that were refused before and those of each
+    """Return the results of all batches in the order of the request, from the earlier refusals and the results of each
     group."""
     by_index = dict(refused)
     for batches, results in zip(groups, parts, strict=True):

@@ -1,19 +1,21 @@
 """Search by time: the first record in the order of offsets whose timestamp is at least the one asked for.
 
-That is Kafka's rule, for timestamps in any order. A record counts if a reader of the asked isolation level is shown it.
-So markers never do; for `read_committed`, neither do records of aborted transactions, nor what lies at or behind the
-last stable offset. (Kafka answers records of aborted transactions, too: its readers then begin with an older record.)
+This is Kafka's rule, for timestamps in any order. A record counts if it is visible to a reader of the asked isolation
+level. Markers never are. For `read_committed`, records of aborted transactions do not count either, nor records at or
+behind the last stable offset. (Kafka also answers with records of aborted transactions; its readers then begin with an
+older record.)
 
-Headers lead to the batch: stretches of the log say which of them may hold such a record, the largest timestamp of each
-header whether its batch may. That batch is opened. A small one without compression is opened here. A compressed or a
-large one goes to the worker, another process, one at a time: a search that waits for its turn holds no payload. A batch
-that cannot be opened, because it is damaged or no reader can decode its payload (topics with `validate_payload=header`
-take such batches), is the answer as a whole: its first offset and its largest timestamp, so that no record is skipped.
+Headers lead to the batch. Index entries show the section of the log that may hold such a record, and the largest
+timestamp in each header shows whether its batch may. That batch is opened: a small one without compression on the loop,
+a compressed or large one by the worker, another process, one at a time. A search that waits for its turn holds no
+payload. A batch may be impossible to open: it is damaged, or no reader can decode its payload (topics with
+`validate_payload=header` take such batches). It is then the answer as a whole, with its first offset and its largest
+timestamp, so that no record is skipped.
 
-A search that has much to look at goes on in later turns of the loop, side by side with others. It looks at the
-partition anew each time, but never behind the end that it began with.
+A long search continues in later turns of the loop, side by side with others. It looks at the partition anew each time,
+but never behind the end that it began with.
 
-Source: KIP-79; spec log-and-runtime 2.4.
+Source: KIP-79; spec log-and-runtime 2.1.
 """
 
 from __future__ import annotations
@@ -50,25 +52,25 @@ Place = tuple[int, int]
 """Offset and timestamp of a record."""
 
 NOWHERE: Final = (NO_OFFSET, NO_TIMESTAMP_MS)
-"""No record is that new."""
+"""Reply if no record is that new."""
 
 _TURN_PAUSE_MS: Final = 1
-"""Between two turns of searches: so long, at least, the loop belongs to others."""
+"""Least pause between two turns of searches, which leaves the loop to others."""
 
 _HALVING_COST_BATCHES: Final = 64
-"""Cost of finding the stretch to begin with, in batches."""
+"""Cost of finding the first index entry, in batches."""
 
 _OPENING_COST: Final = 16
-"""Bytes read in the time in which one byte of a payload is parsed."""
+"""Cost of parsing a byte of a payload, in bytes read."""
 
 
 class Pause(Enum):
-    """The reason for which a search is not over yet."""
+    """Reason for the pause of a search."""
 
     SPENT = "spent"
-    """It has used up the turn."""
+    """The search has used up the turn."""
     WAITS = "waits"
-    """It has met a batch that the worker must open, and the worker opens another one."""
+    """The search has met a batch that the worker must open, while the worker opens another one."""
 
 
 class Opening(Struct, frozen=True):
@@ -76,27 +78,27 @@ class Opening(Struct, frozen=True):
 
     header: BatchHeader
     first_offset: int
-    """The first offset of it that counts."""
+    """First offset of the batch that counts."""
     asked: Sought
 
 
 class TimeSearch:
-    """One search in one partition, which goes on where it stopped."""
+    """One search in one partition, which continues where it stopped."""
 
     __slots__ = ("_bound", "_isolation", "_next_offset", "_ordinal", "_store", "_timestamp_ms")
 
     def __init__(self, store: Store, ordinal: int, timestamp_ms: int, *, bound: int, isolation: Isolation) -> None:
-        """`bound`: the offset behind the last one that may be answered."""
+        """Prepare a search. `bound`: the offset behind the last one that may be the answer."""
         self._store = store
         self._ordinal = ordinal
         self._timestamp_ms = timestamp_ms
         self._bound = bound
         self._isolation = isolation
         self._next_offset: int | None = None
-        """The offset to go on at; None before the beginning."""
+        """Offset to continue at; None before the beginning."""
 
     def advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
-        """Search on from where it stopped. Raises LogDamaged, StoreUnreadable, UnknownRow."""
+        """Continue the search. Raises LogDamaged, StoreUnreadable, UnknownRow."""
         start = self._start(head, budget) if self._next_offset is None else self._next_offset
         start = max(start, head.log_start_offset)
         if start >= self._bound:
@@ -120,8 +122,8 @@ class TimeSearch:
         return NOWHERE
 
     def resume(self, opening: Opening, found: Place | None, head: PartitionHead) -> Place | None:
-        """Return the place that the worker found, None where the search must go on. What lies there may have been
-        deleted meanwhile: then it goes on from the log start, which may be in the same batch."""
+        """Return the place that the worker found; None if the search must continue. If the records there were deleted
+        meanwhile, it continues from the log start, which may be in the same batch."""
         if found is None:
             return None
         if found[0] >= head.log_start_offset:
@@ -130,12 +132,13 @@ class TimeSearch:
         return None
 
     def _start(self, head: PartitionHead, budget: ReadBudget) -> int:
-        """Return where the first stretch begins that reaches the time; the bound where none does."""
+        """Return the first offset of the first index entry that reaches the time; the bound if none does."""
         index, timestamp_ms = head.index, self._timestamp_ms
         if index.max_timestamp_ms < timestamp_ms:
             return self._bound
         budget.batches -= _HALVING_COST_BATCHES
-        # Timestamps of stretches are running maxima, so the first one that reaches the time holds the first such batch.
+        # Timestamps of index entries are running maxima, so the first entry that reaches the time holds the first such
+        # batch.
         finished = (head.log_start_offset, index.first_offset)
         stretch = first_that(self._store, self._ordinal, finished, lambda found: found.max_timestamp_ms >= timestamp_ms)
         return index.first_offset if stretch is None else stretch.first_offset
@@ -148,14 +151,15 @@ class TimeSearch:
     def _opened(
         self, header: BatchHeader, encoded: Buffer, head: PartitionHead, budget: ReadBudget
     ) -> Place | Opening | None:
-        """Return the first such record of a batch, the batch if the worker must open it, or None where it has none."""
+        """Return the first such record of a batch, the batch if the worker must open it, or None if there is no such
+        record."""
         first_offset = max(header.base_offset, head.log_start_offset)
         if header.timestamp_type is not TimestampType.CREATE_TIME:
             return first_offset, header.max_timestamp_ms
         try:
             payload = self._payload(header, encoded)
         except LogDamaged:
-            # Told to who reads it.
+            # The damage is reported to the reader that fetches the batch.
             return first_offset, header.max_timestamp_ms
         asked = sought(header, payload, first_offset - header.base_offset, self._timestamp_ms)
         opening = Opening(header, first_offset, asked)
@@ -168,17 +172,17 @@ class TimeSearch:
             return first_offset, header.max_timestamp_ms
 
     def _payload(self, header: BatchHeader, encoded: Buffer) -> Buffer:
-        """Raises LogDamaged, StoreUnreadable."""
+        """Return the payload of a batch. Raises LogDamaged, StoreUnreadable."""
         if len(encoded) == stored_bytes(encoded):
             return payload_of(encoded)
-        # Only its header was read: the payload lies in a segment.
+        # Only the header was read, because the payload lies in a segment.
         for _header, whole in batches(self._store, self._ordinal, header.base_offset, self._bound):
             return payload_of(whole)
         raise AssertionError("a batch is there as long as its turn of the loop lasts")
 
 
 def _is_for_worker(header: BatchHeader, encoded: Buffer) -> bool:
-    """Whether opening a batch, of which the header at least was read, may take longer than the loop can spare."""
+    """True if opening a batch may take longer than the loop can spare. At least its header was read."""
     return (
         header.compression is not Compression.NONE
         or stored_bytes(encoded) > UNPACKED_HERE_BYTES_MAX
@@ -187,12 +191,12 @@ def _is_for_worker(header: BatchHeader, encoded: Buffer) -> bool:
 
 
 def place_of(opening: Opening, found: tuple[int, int] | None) -> Place | None:
-    """Return where the record lies that was found in a batch."""
+    """Return offset and timestamp of a record that was found in a batch."""
     return None if found is None else (opening.header.base_offset + found[0], found[1])
 
 
 class _AskedTime:
-    """A search that a caller waits for."""
+    """A search whose caller waits."""
 
     __slots__ = ("look", "reply", "search")
 
@@ -204,27 +208,27 @@ class _AskedTime:
 
 
 class TimeSearches:
-    """All searches of a server that are not over yet."""
+    """All searches of a server that are not finished."""
 
     def __init__(self, runtime: Runtime, worker: Worker) -> None:
         self._runtime = runtime
         self._worker = worker
         self._ready: deque[_AskedTime] = deque()
-        """They go on in the next turn, each in its turn."""
+        """Searches that continue in the next turn, in this order."""
         self._waiting: deque[_AskedTime] = deque()
-        """They go on once the worker is free."""
+        """Searches that continue once the worker is free."""
         self._is_opening = False
         self._is_turn_due = False
         self.on_work: Callable[[int], None] = lambda _work_bytes: None
-        """Told what a later turn cost, as `Fetcher.on_work` is."""
+        """Receives the cost of a later turn, as `Fetcher.on_work` does."""
 
     def find(
         self, search: TimeSearch, head: PartitionHead, look: Callable[[], PartitionHead], budget: ReadBudget
     ) -> Pending[Place]:
-        """Search, at once as far as the budget goes. `look` gives the partition as it stands later, and raises Refused
-        once the caller may not look there any more.
+        """Search, at once as far as the budget allows. `look` returns the later state of the partition, and raises
+        Refused once the caller may not look there any more.
 
-        The reply is NOWHERE where no record is that new. Errors: what `look` raises; LogDamaged, StoreUnreadable;
+        The reply is NOWHERE if no record is that new. Errors: those that `look` raises; LogDamaged, StoreUnreadable;
         WorkerLost."""
         asked = _AskedTime(search, look)
         if budget.is_spent:

@@ -110,8 +110,8 @@ def _salvaged(
         ):
             whole = _whole(ordinal, key, row)
             if whole and whole[0][0].base_offset > at:
-                # Compaction may have left these offsets without a batch. Next to damage, this cannot be told from a
-                # loss.
+                # Compaction may have left these offsets without a batch. Next to damage, nothing distinguishes that
+                # from a loss.
                 raise LogDamaged(Family.LOG, at, whole[0][0].base_offset, str(damage)) from damage
             for header, stored in whole:
                 if header.last_offset >= at:

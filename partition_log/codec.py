@@ -10,12 +10,12 @@ PARTITIONS  ordinal u32, kind u8 (0)                   -> head
 The other rows have modules of their own: `index_rows` (STRETCHES and ABORTED), `epoch_rows` (PARTITIONS, kind 1) and
 `forgotten_rows` (PARTITIONS, kind 2, and PRODUCERS, kind 1). Records are staged and loaded here for all of them.
 
-The key of a LOG row holds the last offset of the row, so that one forward seek to any offset lands on the row that
-holds it (`coordinator_protocol.marker` describes the marker behind a batch). Heads and producers begin with a version
+The key of a LOG row holds the last offset of the row. One forward seek to any offset therefore lands on the row that
+holds it. `coordinator_protocol.marker` describes the marker behind a batch. Heads and producers begin with a version
 byte.
 
-A load reads the rows of heads and producers and no batch, so it takes as long as there are partitions and producers,
-however long the logs are.
+A load reads the rows of heads and producers, and no batch. Its time depends on the number of partitions and producers,
+not on the length of the logs.
 
 Source: spec log-and-runtime D6, 5.1 and 1.6.
 """

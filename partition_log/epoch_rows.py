@@ -3,7 +3,7 @@
 ```
 PARTITIONS  ordinal u32, kind u8 (1), leader epoch u32 -> version u8, start offset i64, wall time i64, cause u8
 ```
-A partition has only one for each incarnation of the store in which it was loaded, so all of them are in memory, with
+A partition has only one for each incarnation of the store in which it was loaded. So all of them are in memory, with
 its head.
 """
 

@@ -1,8 +1,9 @@
 """Fetch: read now, or wait until there is something to read.
 
 A fetch that waits keeps the batches that it has found. When the durable end of one of its partitions moves, it reads on
-from there, so a wait costs only the new part. It is answered when enough is visible, a limit or the end of a range is
-reached, a partition is in error, or its time is over. A caller that leaves ends its wait.
+from there, so a wait costs only the new part. It is answered when enough is visible, when a limit or the end of a range
+is reached, or when a partition is in error. At the latest, it is answered when its time is over. A caller that leaves
+ends its wait.
 
 The batches that a waiting fetch has found need memory, as an answer does that its caller has not taken yet. They count
 like one. If there is no capacity for more when the fetch is woken, it is refused and does not read. (When it begins,

@@ -35,7 +35,7 @@ class PositionService:
     def list_offsets(self, command: ListOffsets, context: CallContext) -> Pending[list[OffsetResult]]:
         """Return positions by end or time, in the order asked, all of the same moment. Records that are appended
         afterwards do not count, however long a search takes. A time stands for the first visible record of the
-        isolation level with a timestamp of at least that time (`time_search`); the result is -1 if no record is that
+        isolation level with a timestamp of at least that time (`time_search`). The result is -1 if no record is that
         new.
 
         Raises Refused INVALID_REQUEST for an invalid partition name."""

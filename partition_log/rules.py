@@ -88,7 +88,7 @@ def judge_append(
     """Decide on a client's batch. Return a cached batch for a duplicate: it is the answer.
 
     `is_admitted`: the transaction coordinator has just confirmed that the partition is in the batch's open transaction.
-    For a plain batch, it has confirmed that the producer id belongs to no transactional id; that is needed only where
+    For a plain batch, it has confirmed that the producer id belongs to no transactional id. That is needed only where
     the number itself does not show it.
 
     Raises Refused: INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -250,8 +250,8 @@ def entry_after_append(
     coordinator_shard: int,
 ) -> ProducerEntry:
     """Return the producer's entry once the batch is appended at `base_offset`. An unknown producer may be a forgotten
-    one, so it takes over the forgotten csn of its coordinator shard, which is the shard of its transactional id. A
-    producer without a transactional id gets no markers."""
+    one, so it takes over the forgotten csn of its transactional id's coordinator shard. A producer without a
+    transactional id gets no markers."""
     cached = CachedBatch(batch.base_sequence, batch.last_sequence, base_offset)
     open_transaction = entry.open_transaction if entry is not None else None
     if batch.is_transactional and open_transaction is None:
@@ -494,9 +494,9 @@ def stretches_after(
 
 
 def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, IndexEntry] | None:
-    """Finish the index entry at the end of a log, if only the clock can tell how old the end is: there are rows, and
-    the newest timestamp of the log lies ahead of the clock, or there is none. Return the new head and the entry, or
-    None if nothing changes."""
+    """Finish the index entry at the end of a log, if only the clock can tell how old the end is. That is so if there
+    are rows, and the newest timestamp lies ahead of the clock or is missing. Return the new head and the entry, or None
+    if nothing changes."""
     index = head.index
     if not index.batch_count or NO_TIMESTAMP_MS < index.max_timestamp_ms <= now_ms:
         return None

@@ -3,7 +3,7 @@ ranges.
 
 Names are resolved in the live catalog, because a partition may be written as soon as its creation is staged: its
 records become durable after it. Reads then look at durable state only. A refusal because of a name waits until the
-present state of the catalog is durable: "there is no such topic" may rest on a deletion that a crash would take back.
+present state of the catalog is durable. "There is no such topic" may rest on a deletion that a crash would take back.
 
 Every batch of a Produce is appended or refused by itself. A transactional batch and the membership of its partition in
 the transaction are one operation, inside which the coordinator is asked. So nothing can come in between, and every
@@ -123,12 +123,14 @@ class LogService:
 
     def produce(self, command: Produce, context: CallContext) -> Pending[list[ProduceResult]]:
         """Append batches and return one result per batch, in the order sent, durable when answered. The first batch
-        that opens its transaction in a partition adds all partitions of the request to the transaction, even that of a
-        batch that is then refused by itself.
+        that opens its transaction in a partition adds all partitions of the request to the transaction. That includes
+        partitions whose batch is then refused.
 
-        Raises Refused for the whole request, with nothing appended: TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
-        INVALID_REQUEST (an invalid partition name, transactional batches without an id, others with one);
-        INVALID_PRODUCER_ID_MAPPING (transactional batches of several producers)."""
+        Raises Refused for the whole request, with nothing appended:
+
+        - TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        - INVALID_REQUEST: an invalid partition name, transactional batches without an id, or others with one
+        - INVALID_PRODUCER_ID_MAPPING: transactional batches of several producers"""
         self._check_transaction(command, context)
         found: list[PlacedPartition | Refused] = []
         batch_counts: dict[int, int] = {}
@@ -173,8 +175,8 @@ class LogService:
         later do not overtake it."""
         served = self._runtime.table.served
         shard = batches[0].placed.shard
-        # The partitions that serve. The first batch that is not in the transaction adds all of them to it, because that
-        # is one record of the coordinator instead of one for each.
+        # The partitions that serve. The first batch that is not in the transaction adds all of them to it: the
+        # coordinator then needs one record instead of one for each.
         ordinals: set[int] = set()
         for batch in reversed(batches):
             if batch.placed.shard in served:
@@ -370,7 +372,7 @@ class LogService:
         look: Callable[[PlacedPartition, PartitionHead], ResultT],
         permission: Permission = Permission.DESCRIBE,
     ) -> ResultT:
-        """Return the result of `look` for a partition, or a result with the error if the caller may not see it or it
+        """Return the result of `look` for a partition. Return a result with an error if the caller may not see it or it
         cannot be read.
 
         Raises Refused INVALID_REQUEST for an invalid partition name."""

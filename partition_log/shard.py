@@ -353,8 +353,8 @@ class LogShard:
         return Decision(records=tuple(Record(self.key, PartitionDeleted(ordinal)) for ordinal in ordinals))
 
     def before_serving(self, turn: Turn) -> Iterator[Record]:
-        """Yield the records that must be durable before the partitions are read or written: new leader epochs, if the
-        store has begun another incarnation since a partition was last loaded."""
+        """Yield the records that must be durable before the partitions are read or written. They are new leader epochs,
+        for partitions that were last loaded in another incarnation of the store."""
         for ordinal, head in self._heads.items():
             extended = raised(head, self._incarnation, turn.now_ms)
             if extended is not None:

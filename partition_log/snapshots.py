@@ -1,7 +1,7 @@
 """Snapshots of several partitions at one moment: taking, holding and releasing them.
 
-All of a snapshot is read from durable state in one turn of the loop, between two commit groups: the end of each
-partition, and the transactions that are not finished in all their partitions. `rules.exclusions` finds these
+A snapshot reads the end of each partition, and the transactions that are not finished in all their partitions. It reads
+all of it from durable state in one turn of the loop, between two commit groups. `rules.exclusions` finds these
 transactions and the offsets from which they are hidden. `coordinator_protocol/snapshots.py` explains the effect on
 readers.
 
@@ -91,10 +91,12 @@ class SnapshotService:
         """Take a snapshot of all of these partitions at this moment, with every transaction in all of them or in none.
         The caller needs READ and SNAPSHOT on each topic.
 
-        Refused as a whole, by an exception or by the Pending: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
-        and its kin; INVALID_REQUEST for no partition, an invalid name, a partition that is named twice, or a lease that
-        is too long; THROTTLING_QUOTA_EXCEEDED if there are too many leases; COORDINATOR_LOAD_IN_PROGRESS and
-        KAFKA_STORAGE_ERROR if not all of the transaction coordinator serves."""
+        Refused as a whole, by an exception or by the Pending:
+
+        - TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION and its kin
+        - INVALID_REQUEST: no partition, an invalid name, a partition that is named twice, or a lease that is too long
+        - THROTTLING_QUOTA_EXCEEDED: too many leases
+        - COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR: not all of the transaction coordinator serves"""
         check_partitions(command.names)
         if not command.names:
             raise Refused(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one partition: name them")

@@ -1,7 +1,7 @@
 """Frozen values of the state that a partition keeps in memory.
 
-The records of a partition lie in the store. Memory holds only what an append, a marker or a reader needs for a
-decision: the positions of the log, and one entry per producer that has written here. A partition without producers
+The records of a partition lie in the store. Memory holds only the state that decides about an append, a marker or a
+read. That is the positions of the log, and one entry per producer that has written here. A partition without producers
 costs about a kilobyte.
 
 Source: spec log-and-runtime 1.1, 1.3 and 1.7.

@@ -2,8 +2,8 @@
 positions.
 
 An index entry describes everything before its end: bytes, records, markers, aborts, and the largest timestamp. None of
-these falls from one entry to the next. So "the first entry that reaches a time", "the first that leaves fewer bytes
-behind it" and the like are found by a binary search over offsets. It takes one seek for each binary digit of the number
+these falls from one entry to the next. A binary search over offsets therefore finds "the first entry that reaches a
+time", "the first that leaves fewer bytes behind it" and the like. It takes one seek for each binary digit of the number
 of entries, and about two more.
 """
 

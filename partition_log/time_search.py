@@ -6,11 +6,11 @@ behind the last stable offset. (Kafka also answers with records of aborted trans
 older record.)
 
 Headers lead to the batch. Index entries show the section of the log that may hold such a record, and the largest
-timestamp in each header shows whether its batch may. That batch is opened: a small one without compression on the loop,
-a compressed or large one by the worker, another process, one at a time. A search that waits for its turn holds no
-payload. A batch may be impossible to open: it is damaged, or no reader can decode its payload (topics with
-`validate_payload=header` take such batches). It is then the answer as a whole, with its first offset and its largest
-timestamp, so that no record is skipped.
+timestamp in each header shows whether its batch may. That batch is opened. The loop opens a small one without
+compression. The worker, another process, opens compressed and large ones, one at a time. A search that waits for its
+turn holds no payload. A batch may be impossible to open: it is damaged, or no reader can decode its payload (topics
+with `validate_payload=header` take such batches). It is then the answer as a whole, with its first offset and its
+largest timestamp, so that no record is skipped.
 
 A long search continues in later turns of the loop, side by side with others. It looks at the partition anew each time,
 but never behind the end that it began with.

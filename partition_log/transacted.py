@@ -92,8 +92,9 @@ class TransactedBatches:
         self._batches_max = checks.limits.partitions_per_transaction_max
 
     def place(self, batches: Sequence[ClientBatch], membership: Membership, context: CallContext) -> PlacedBatches:
-        """Place batches in their partitions. Raises Refused for a batch that no partition would take, for one that the
-        caller may not write, and INVALID_REQUEST for more batches than a transaction may have partitions."""
+        """Place batches in their partitions. Raises Refused for a batch that no partition would take, and for one that
+        the caller may not write. Raises Refused INVALID_REQUEST for more batches than a transaction may have
+        partitions."""
         if len(batches) > self._batches_max:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,

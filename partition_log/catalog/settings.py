@@ -120,9 +120,9 @@ def _check_of(name: str) -> Callable[[str], str | None]:
 def altered(topic: str, settings: Iterable[tuple[str, str]], change: SettingsChange) -> tuple[tuple[str, str], ...]:
     """Return the settings of a topic after a change, as they are stored.
 
-    Raises Refused INVALID_CONFIG for a setting that topics do not have, for a value that it cannot have, and for one
-    that is set and unset. A setting that a newer program left there may be unset. Raises Refused INVALID_REQUEST for an
-    empty change."""
+    Raises Refused INVALID_CONFIG for an unknown setting, for an invalid value, and for a setting that is both set and
+    unset. A setting that a newer program left there may be unset. Raises Refused INVALID_REQUEST for an empty
+    change."""
     before, wanted, unset = dict(settings), change.wanted, frozenset(change.unset)
     if not wanted and not unset:
         text = f"nothing is asked of the topic {topic}: name a setting to be set or unset, or leave the topic out"

@@ -119,8 +119,8 @@ class CatalogShard:
 
     def refusal(self, topic: str, topic_id: bytes, partition: int) -> Refused:
         """Return the error for a partition name that `find` did not find: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
-        or INCONSISTENT_TOPIC_ID; INVALID_TOPIC_EXCEPTION for an invalid topic name; INVALID_REQUEST for an invalid
-        partition name (`check_partition`)."""
+        or INCONSISTENT_TOPIC_ID. An invalid topic name is INVALID_TOPIC_EXCEPTION, an invalid partition name
+        INVALID_REQUEST (`check_partition`)."""
         try:
             check_partition(topic, topic_id, partition)
             if topic:

@@ -128,9 +128,9 @@ def _salvaged(
             next_offset = min(next_offset, marker[0].base_offset)
         if next_offset > at:
             raise LogDamaged(Family.LOG, at, next_offset, str(worse)) from worse
-        # This batch is whole, and the damage lies in the block before it. An index has not the last key of a block but
-        # one that is long enough to tell it from the next. So RocksDB looks for the first offsets behind a block in
-        # that block.
+        # This batch is whole, and the damage lies in the block before it. RocksDB's index does not hold the last key of
+        # a block, but a key that is long enough to separate it from the next block. So RocksDB looks for the first
+        # offsets behind a block in that block.
         yield from batches(store, ordinal, found_from, end_offset, headers_only=headers_only)
         return
     if at < end_offset < OFFSET_END:

@@ -48,7 +48,7 @@ class Append(Struct, frozen=True):
     offsetless: OffsetlessBatch
     admission: Callable[[], Operation] | None = None
     """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. The
-    one for a plain batch refuses if the producer id belongs to a transactional id. None if the batch needs no
+    one for a plain batch refuses if the producer id was ever given to a transactional id. None if the batch needs no
     admission."""
     is_admitted: bool = False
     timestamp_after_max_ms: int = FOR_EVER

@@ -115,8 +115,8 @@ class LogRemoval:
         head = None if shard is None else shard.durable_head(ordinal)
         if shard is None or head is None or not shard.is_readable(ordinal):
             return
-        # Rows before the durable log start are removed now, those before the log start that moves below in the next
-        # round.
+        # Rows before the durable log start are removed now. If the log start moves below, the next round removes the
+        # rows before it.
         self._remove(placed, head)
         now_ms = self._runtime.clock.wall_ms()
         if kept.retention_ms != FOR_EVER and finish_ahead_of_time(head, now_ms) is not None:

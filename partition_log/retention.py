@@ -1,7 +1,7 @@
 """Retention: the offset at which a partition's log should begin, by age and by size.
 
-An index entry is as old as its newest timestamp (of all records up to its end). It is as old as its last append if that
-was earlier, or if its records have no timestamp. So a timestamp ahead of the clock keeps records no longer than
+The age of an index entry is that of the newest timestamp up to its end. The time of its last append counts instead if
+that is earlier, or if its records have no timestamp. So a timestamp ahead of the clock keeps records no longer than
 `retention_ms` after they were written.
 
 The unfinished index entry at the end of the log is as old as its newest timestamp. If that lies ahead of the clock when

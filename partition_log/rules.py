@@ -88,8 +88,8 @@ def judge_append(
     """Decide on a client's batch. Return a cached batch for a duplicate: it is the answer.
 
     `is_admitted`: the transaction coordinator has just confirmed that the partition is in the batch's open transaction.
-    For a plain batch, it has confirmed that the producer id belongs to no transactional id. That is needed only where
-    the number itself does not show it.
+    For a plain batch, it has confirmed that the producer id was never given to a transactional id. That is needed only
+    where the number itself does not show it.
 
     Raises Refused: INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, OUT_OF_ORDER_SEQUENCE_NUMBER,
     DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, INVALID_TXN_STATE."""

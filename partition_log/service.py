@@ -9,7 +9,7 @@ Every batch of a Produce is appended or refused by itself. A transactional batch
 the transaction are one operation, inside which the coordinator is asked. So nothing can come in between, and every
 record belongs to a transaction that will end (KIP-890). A plain batch, outside of transactions, must come from no
 producer at all or from one without a transactional id. A partition may not know that a producer is fenced, and the
-coordinator is asked only for transactions.
+coordinator checks that only in transactions.
 
 Source: spec log-and-runtime 1.2 to 1.4; spec transactions 2.9.
 """
@@ -119,7 +119,7 @@ class LogService:
         self._checks = checks
         self.fetcher = Fetcher(runtime, store)
         self.leases: OffsetLeases = NO_LEASES
-        """Learns from which offset on a request to delete records would begin a log."""
+        """Receives the log start that is due after a request to delete records."""
 
     def produce(self, command: Produce, context: CallContext) -> Pending[list[ProduceResult]]:
         """Append batches and return one result per batch, in the order sent, durable when answered. The first batch
@@ -421,7 +421,8 @@ class LogService:
         return unresolved(placed.ref.topic) if head is None else (placed, head)
 
     def _check_transaction(self, command: Produce, context: CallContext) -> None:
-        """Return only if the caller may write in the transaction, and all batches belong to it. Raises Refused."""
+        """Return only if the caller may write in the transaction. The request must name one exactly if its batches are
+        transactional. Raises Refused."""
         transactional_id = command.transactional_id
         if transactional_id is not None:
             is_member = transactional_id.startswith(MEMBER_PREFIX)

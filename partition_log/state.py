@@ -90,9 +90,9 @@ class ProducerEntry(Struct, frozen=True, gc=False):
 
 
 class LogTotals(Struct, frozen=True, gc=False):
-    """Cumulative totals of everything before an offset. Only the difference between two of them has a meaning. Removal
-    and compaction adjust the totals before the change, so that later ones stay as they are. Totals may even be
-    negative, where compaction left more bytes than before."""
+    """Cumulative totals of everything before an offset. Only the difference between two of them has a meaning. Where
+    removal or compaction takes rows away, the totals behind them stay as they are, and those before them make up the
+    difference. These may even be negative, where compaction left more bytes than before."""
 
     size_bytes: int = 0
     """Bytes of the rows in `LOG`, wherever their values are stored. Keys do not count."""

@@ -1,1 +1,1 @@
-"""The topic catalog: names and ids of topics, and which partition is which ordinal. One shard, CATALOG 0."""
+"""The topic catalog: names and ids of topics, and the ordinals of their partitions. One shard, CATALOG 0."""

@@ -22,7 +22,7 @@ TIMESTAMP_AFTER_MAX_MS: Final = "timestamp_after_max_ms"
 """Kafka's `message.timestamp.after.max.ms`."""
 
 FOR_EVER: Final = -1
-"""Value of a limit that is not set."""
+"""Value of a limit that means no limit."""
 
 _NUMBER: Final = re.compile("-1|[1-9][0-9]{0,18}")
 _NUMBER_MAX: Final = 2**63 - 1
@@ -32,9 +32,9 @@ class PayloadValidation(StrEnum):
     """Checks on a batch before it is accepted: the value of the setting `validate_payload`."""
 
     FULL = "full"
-    """Check the header, the checksum, and that every reader can decode the payload."""
+    """The header, the checksum, and the payload, which every reader must be able to decode."""
     HEADER = "header"
-    """Check only the header and checksum. The writer vouches for the payload."""
+    """Only the header and the checksum. The writer vouches for the payload."""
 
 
 class Retention(Struct, frozen=True):

@@ -159,7 +159,7 @@ def check_more_partitions(topic: Topic, partition_count: int, limits: Limits) ->
 
 
 def check_new_topic(topic: NewTopic, limits: Limits) -> None:
-    """Return only if a topic may be created like this, as far as the catalog is not needed to decide it.
+    """Return only if a topic may be created like this, as far as that can be decided without the catalog.
 
     Raises Refused: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG."""
     check_topic_name(topic.name)

@@ -6,8 +6,8 @@ ABORTED     ordinal u32, offset u64, producer id u64   -> aborted transaction
 ```
 An aborted transaction has a row under the offset of its marker, and one under each multiple of 65,536 between its first
 record and the marker. One seek finds every aborted transaction that a read of [a, e) must know: the rows between a and
-the next multiple at or behind e. That holds however long a transaction was open (`partition_log/aborted.py`). What is
-neither aborted nor open is committed. Both kinds of value begin with a version byte.
+the next multiple at or behind e. That holds however long a transaction was open (`partition_log/aborted.py`). A
+transaction that is neither aborted nor open is committed. Both kinds of value begin with a version byte.
 """
 
 from __future__ import annotations

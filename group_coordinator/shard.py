@@ -43,7 +43,7 @@ class ShardPart(Struct, frozen=True, kw_only=True):
     owed: Callable[[GroupShard, Turn], Decision] | None = None
     """Decision on the part's work after a load: timers of members, and of data that expires."""
     unlisted_group: Callable[[GroupShard, str], Group | None] | None = None
-    """Finds a live group that has no entry in `GroupShard.groups` but exists because of this part's state."""
+    """Finds a group in live state that has no entry in `GroupShard.groups`, but exists because of this part's state."""
     durable_unlisted_group: Callable[[GroupShard, str], Group | None] | None = None
     """Finds such a group as it is on disk."""
     kind: GroupKind | None = None
@@ -139,8 +139,8 @@ class GroupShard:
         self.assignors = assignors
         self.coordinator_epoch = 0
         self.least_epoch = 0
-        """Lowest generation or group epoch that this shard gives; all of a lost incarnation are below it. 0 if nothing
-        was lost."""
+        """Bound between incarnations: generations and group epochs of a lost one are below it, and none given here is.
+        0 if nothing was lost."""
         self.groups: TimelineMap[str, Group] = TimelineMap(journal)
         """Groups by id. A group that only has offsets has no entry: see `group`."""
         self.standings = CountedGroups(journal, self._standing)
@@ -161,7 +161,7 @@ class GroupShard:
         return state
 
     def group(self, group_id: str) -> Group | None:
-        """Return the live group, also one without an entry in `groups`; None if it does not exist."""
+        """Return the group in live state, also one without an entry in `groups`; None if it does not exist."""
         group = self.groups.get(group_id)
         if group is not None:
             return group
@@ -172,7 +172,7 @@ class GroupShard:
 
     def durable_group(self, group_id: str) -> Group | None:
         """Return the group as it is on disk; None if it does not exist there. A consumer group is one object for both
-        views: its own methods tell what is durable."""
+        views: its own methods read the durable state."""
         group = self.groups.durable(group_id)
         if group is not None:
             return group

@@ -15,4 +15,5 @@ class TwoPhase(StrEnum):
     FUSED = "fused"
     """One batch, if all participants are local and few enough: one flush per commit."""
     SPLIT = "split"
-    """PREPARE, markers and COMPLETE in separate batches: for participants elsewhere, and to watch the phases."""
+    """Three batches, for PREPARE, the markers and COMPLETE: needed for participants elsewhere, and to watch the
+    phases."""

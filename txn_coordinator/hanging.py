@@ -43,7 +43,7 @@ class ProducerOwners:
         self._runtime = runtime
 
     def owner_of(self, producer_id: int) -> Transaction | None:
-        """Return the live id whose transactions have this producer id."""
+        """Return the id whose transactions have this producer id in live state."""
         found = self._find(producer_id)
         return None if found is None else found[1]
 
@@ -251,9 +251,10 @@ class HangingTransactions:
         return Operation(COUNTERS, decide)
 
     def _shard_of(self, hanging: Hanging) -> int:
-        """Return the coordinator shard that numbers the abort: the one whose csns the partition compares.
+        """Return the coordinator shard of the abort's number: the one that the partition has for the producer.
 
-        If the partition knows none, it is that of the owner; without an owner, that of the empty transactional id.
+        The partition refuses any other, because csns of two shards have no order. If it has none, it is that of the
+        owner; without an owner, that of the empty transactional id.
         """
         owner, known = hanging.owner, hanging.opened.coordinator_shard
         if known >= 0:

@@ -1,6 +1,6 @@
 """Decisions of a shard on a transaction at the request of an administrator, and not of its producer.
 
-As all decisions of a shard, each changes nothing and returns a Decision. An abort goes through `Outcomes.decide`, as
+Like all decisions of a shard, each changes nothing and returns a Decision. An abort goes through `Outcomes.decide`, as
 the end of every transaction does.
 """
 
@@ -28,7 +28,7 @@ ADMIN_CAUSE: Final = "admin"
 
 
 class Interventions:
-    """Decisions of administrators on the ids of one shard."""
+    """Decisions on the ids of one shard, at the request of administrators."""
 
     def __init__(
         self,
@@ -40,14 +40,15 @@ class Interventions:
     ) -> None:
         self._key = key
         self._readable = readable
-        """Returns the live transaction of an id; None if there is none. Raises Refused if only a newer program can read
-        it."""
+        """Returns the transaction of an id in live state; None if there is none. Raises Refused if only a newer program
+        can read it."""
         self._outcomes = outcomes
         self._counters = counters
         self._limits = limits
 
     def decide_abort(self, transactional_id: str, asked: Asked, turn: Turn) -> Decision:
-        """Abort the open transaction, even if it awaits an outside decision. The reply is Acted."""
+        """Abort the open transaction; also one that awaits an outside decision, if `asked` allows that. The reply is
+        Acted."""
         current = self._meant(transactional_id, asked, turn)
         administering.check_open(current)
         if asked.dry_run:

@@ -1,8 +1,8 @@
 """Delivery of decided outcomes to their participants, retried without limit.
 
 Only a durable PREPARE starts a job here, and no error changes the outcome or drops it. A job ends when every
-participant has its marker and COMPLETE is durable. It also ends when a later coordinator has the shard, which delivers
-the rest. The list of markers already written is in memory only. After a crash every marker is sent again, and
+participant has its marker and COMPLETE is durable. It also ends when a later coordinator has the shard; that one
+delivers the rest. The list of markers already written is in memory only. After a crash every marker is sent again, and
 participants recognise a repetition by its csn.
 
 Source: spec transactions 4, the table of marker results.
@@ -108,8 +108,8 @@ class MarkerSender:
         self.alarms: Counter[str] = Counter()
         """Number of answers that no participant should ever give, by the name of the error."""
         self.on_fenced: Callable[[ShardKey, int], None] = lambda _shard, _coordinator_epoch: None
-        """Called once when a participant knows a later coordinator of a shard than this one, which has the given
-        epoch."""
+        """Called once, with the shard and the epoch of this coordinator, when a participant knows a later one of that
+        shard."""
         runtime.handle_effect(SendMarkers, self._start)
 
     def waiting_partitions(self, transactional_id: str, csn: int) -> frozenset[int] | None:

@@ -1,4 +1,4 @@
-"""Decision on an outcome, and its path from PREPARE to COMPLETE. No other module decides an outcome (promise 3).
+"""The decision on an outcome, and its path from PREPARE to COMPLETE. No other module decides one (promise 3).
 
 A decided outcome follows one of two paths with the same steps (design 5):
 - fused: PREPARE, COMPLETE and a marker in every participant, all in this operation and this batch;
@@ -128,7 +128,8 @@ class Outcomes:
         """Decide the outcome: PREPARE, and in the fused path also all markers and COMPLETE.
 
         The first effect cancels the timer of the timeout. `brings` has the writes of a Transact, to participants of the
-        transaction. `then` is joined last and gives the reply, but only in the fused path.
+        transaction. The reply is `reply`, or Ended without one. In the fused path `then` is joined last, and its reply
+        replaces that one. In the split path `then` is left out.
 
         All shards of a runtime share its commit groups, so those that serve here are one atomic domain. A participant
         that does not serve gets its marker when it is back (design 5).
@@ -160,9 +161,10 @@ class Outcomes:
         return Decision(reply, (*given, *fused.records), (*joins, *then), effects=fused.effects, events=fused.events)
 
     def end_at_once(self, current: Transaction, ending: Ending, turn: Turn) -> tuple[Decision, Marker]:
-        """Perform the fused path of `decide` without its joins, for an outcome that has its number already.
+        """Return the decision of the fused path of `decide` without its joins, and the marker.
 
-        The caller writes the marker to the participants. Raises NotCommon if `decide` does anything else.
+        The outcome must have its number already. The caller writes the marker to the participants. Raises NotCommon if
+        `decide` does anything else.
         """
         participant_count = len(current.partitions) + len(current.groups)
         if current.member is not None or participant_count > self._fused_participants_max:

@@ -61,8 +61,8 @@ class TransactionReader:
         self._history = TransactionHistory(runtime, store, router.shard_key)
 
     def locate(self, key_type: int, keys: Sequence[str], context: CallContext) -> list[Located]:
-        """Return the shard of each key; one bad key does not fail the others. Both coordinators use the same shards, so
-        the key alone determines it (spec groups 10.1)."""
+        """Return the shard of each key; one bad key does not fail the others. Both coordinators number their shards
+        alike, so the key alone determines it (spec groups 10.1)."""
         return [self._locate(key_type, key, context) for key in keys]
 
     def _locate(self, key_type: int, key: str, context: CallContext) -> Located:
@@ -86,7 +86,7 @@ class TransactionReader:
     ) -> Pending[list[Description]]:
         """Describe each id, in the given order, with at most `history_limit` of its last steps.
 
-        Raises Refused INVALID_REQUEST for an impossible history limit, or one that would take too long.
+        Raises Refused INVALID_REQUEST for an impossible history limit, or a history of too many ids.
         """
         check_history_limit(history_limit)
         if history_limit and len(transactional_ids) > IDS_WITH_HISTORY_MAX:

@@ -36,7 +36,7 @@ class InitProducerId(Struct, frozen=True, kw_only=True):
     """Request for a producer identity."""
 
     transactional_id: str | None
-    """None for a producer without transactions, which gets a new identity."""
+    """None for a producer without transactions, which gets an identity that no producer had before."""
     transaction_timeout_ms: int = 0
     expected: Identity | None = None
     """Identity that a recovering producer holds; None if a new instance takes over."""
@@ -54,7 +54,7 @@ class OfProducer(Struct, frozen=True):
 
 
 class AddPartitions(OfProducer, frozen=True, kw_only=True):
-    """Add partitions to a transaction, or only verify that they are in it."""
+    """Request to add partitions to a transaction, or only to verify that they are in it."""
 
     partitions: Sequence[PartitionName]
     verify_only: bool = False
@@ -86,20 +86,20 @@ class AddedBatch(Struct, frozen=True):
 
 
 class AddOffsets(OfProducer, frozen=True, kw_only=True):
-    """Add a group to a transaction, so that its offsets may be committed in it."""
+    """Request to add a group to a transaction, so that its offsets may be committed in it."""
 
     group_id: str
 
 
 class PrepareTransaction(OfProducer, frozen=True, kw_only=True):
-    """Prepare the open transaction for an outside decision."""
+    """Request to prepare the open transaction for an outside decision."""
 
     last_sequences: Sequence[tuple[PartitionName, int]] = ()
     """Records that the log must hold, as in EndTxn."""
 
 
 class EndTxn(OfProducer, frozen=True, kw_only=True):
-    """Commit or abort the open transaction."""
+    """Request to commit or abort the open transaction."""
 
     outcome: Outcome
     last_sequences: Sequence[tuple[PartitionName, int]] = ()
@@ -136,7 +136,7 @@ class Listing(Struct, frozen=True):
 
 
 class StepDescription(Struct, frozen=True):
-    """One step of an id, and the client that took it."""
+    """One step of an id, and the client that took it as far as known."""
 
     after: StoredStep | None
     """None if the id was forgotten."""

@@ -79,7 +79,7 @@ class TransactionPorts:
 
 
 class TransactResult(Struct, frozen=True):
-    """Reply to Transact: the outcome is durable."""
+    """Result of Transact: the outcome is durable."""
 
     ended: Ended
     first_offsets: Sequence[tuple[PartitionRef | PartitionName, int]]
@@ -111,8 +111,9 @@ class TransactionService:
     def init_producer_id(self, command: InitProducerId, context: CallContext) -> Pending[Initialised]:
         """Return the producer's identity; every older one is fenced.
 
-        An open transaction is kept if the command says so. Otherwise it is aborted first; split aborts make the call
-        wait for their markers. Without a transactional id the identity is new, and for plain appends only.
+        An open transaction is kept if the command says so. Otherwise it is aborted first, and the call waits for its
+        markers if the abort is split. Without a transactional id the identity is one that no producer had before, for
+        plain appends only.
 
         Raises Refused, as every other use case, or refuses the reply.
         """
@@ -423,8 +424,10 @@ class TransactionService:
         return written.map(result)
 
     def _ask_again(self, command: Transact, placed: PlacedBatches, context: CallContext) -> None:
-        """Repeat the permission checks of `transact` and of its parts. Offsets are also checked in the decision. Raises
-        Refused."""
+        """Repeat the permission checks of `transact` and of its parts. Raises Refused.
+
+        The topics of offsets are checked in the decision, which resolves them.
+        """
         self._check_caller(command.transactional_id, context)
         for topic in {target.topic for target in placed.targets if target.topic}:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
@@ -450,7 +453,7 @@ class TransactionService:
         is_owner: bool = True,
         may_prepare: bool = False,
     ) -> None:
-        """Raise Refused unless the caller may write to this valid transactional id, and shows a possible identity.
+        """Raise Refused unless the caller may write to the transactional id, and it and the identity are possible ones.
 
         `is_owner` is False for another server, which needs another permission. `may_prepare` requires the permission to
         take part in an outside two-phase commit.

@@ -70,7 +70,7 @@ class AbortStarted(Struct, frozen=True):
 
 
 class Initialised(Struct, frozen=True):
-    """Reply to an InitProducerId: the producer's new identity."""
+    """Reply to an InitProducerId: the identity that the producer uses from now on."""
 
     identity: Identity
     ongoing: Identity | None = None
@@ -124,7 +124,7 @@ class TransactionShard:
         self.acting: Callable[[str], Transaction | None] = (
             self._in_this_line if counters.least_producer_id else self._transactions.get
         )
-        """Live transaction of an id, for callers that act for it; None if there is none."""
+        """Returns the transaction of an id in live state, for callers that act for it; None if there is none."""
         self.unreadable: dict[str, TransactionUnreadable] = {}
         """Ids that a newer program stored. Each is treated as a failed shard: no operation changes it, and nothing of
         it is forgotten."""
@@ -142,7 +142,7 @@ class TransactionShard:
             )
 
     def _readable(self, transactional_id: str) -> Transaction | None:
-        """Return the live transaction of an id. Raises Refused as `check_readable`."""
+        """Return the transaction of an id in live state; None if there is none. Raises Refused as `check_readable`."""
         self.check_readable(transactional_id)
         return self._transactions.get(transactional_id)
 
@@ -161,7 +161,7 @@ class TransactionShard:
         return self._transactions.values()
 
     def owner_of(self, producer_id: int) -> Transaction | None:
-        """Return the live id whose transactions have this producer id. Raises Refused as `check_readable`."""
+        """Return the id whose transactions have this producer id in live state. Raises Refused as `check_readable`."""
         transactional_id = self._ids.get(producer_id)
         if transactional_id in self.unreadable:
             self.check_readable(transactional_id)
@@ -187,7 +187,7 @@ class TransactionShard:
         return None if transactional_id is None else self._transactions.durable(transactional_id)
 
     def open_touching(self, ordinals: frozenset[int]) -> list[Transaction]:
-        """Return the live open transactions with one of these partitions.
+        """Return the open transactions with one of these partitions, in live state.
 
         Those that await an outside decision are left out. A commit of records that are deleted anyway does no harm,
         while an abort would break the promise.
@@ -293,7 +293,7 @@ class TransactionShard:
     def _abort_before_init(
         self, current: Transaction, request: initialising.InitRequest, turn: Turn, *, may_abort_and_init: bool
     ) -> Decision:
-        # A client that shows the identity of the transaction is its own client, and fences no other (KIP-360).
+        # A caller that shows the transaction's identity is the client that opened it, and fences no other (KIP-360).
         how = by_server(TAKEN_OVER if request.expected is None else "client")
         again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))
         then = (again,) if may_abort_and_init else ()
@@ -437,7 +437,7 @@ class TransactionShard:
     def decide_abort(self, turn: Turn, *, meant: Transaction, cause: str) -> Decision:
         """Abort by the server: a timeout, a deleted topic, an administrator, or a lost incarnation.
 
-        It does nothing unless exactly the intended transaction is still open (spec transactions 9, row 15), or if its
+        It does nothing if the intended transaction is no longer the open one (spec transactions 9, row 15), or if its
         sink has decided on it. A transaction that awaits an outside decision is aborted only for an administrator or
         after a lost incarnation. It has no reply, since it may be joined to an operation that has one.
         """
@@ -498,8 +498,8 @@ class TransactionShard:
                 self.outcomes.coordinator_epoch = coordinator_epoch
 
     def on_loaded(self, turn: Turn) -> Decision:
-        """Resume after a load: timeouts count from the stored start, decided transactions are finished, expired ids are
-        forgotten soon."""
+        """Resume after a load: open transactions go on, with timeouts counted from their stored start. Decided ones are
+        finished, and ids that expired meanwhile are forgotten soon."""
         effects: list[Effect] = [first_sweep(_EXPIRATION_TIMER, self.key)]
         for transaction in self._transactions.values():
             if self._is_forsaken(transaction):

@@ -2,7 +2,7 @@
 
 Many tasks write a batch at the same time. Each attempt of a task is a *member*: a transaction with an id of its own,
 which the attempt seals when it has written everything. Then one decision commits the members that the engine chose, and
-gives up all others. The chosen members become visible together.
+gives up all others. All chosen members become visible, or none.
 
     join       seal                 commit the batch
     Ongoing -> Ongoing, prepared -> PrepareCommit -> CompleteCommit -> forgotten
@@ -68,7 +68,7 @@ class Sinks:
         self._members: TimelineMap[str, frozenset[str]] = TimelineMap(journal)
         """Transactional ids of the members that are not complete, by sink."""
         self.get = self._sinks.get
-        """Return the live sink of a name, or None."""
+        """Returns the sink of a name in live state, or None."""
         self.durable = self._sinks.durable
 
     def all_live(self) -> Iterator[Sink]:
@@ -78,7 +78,7 @@ class Sinks:
         return (sink for _name, sink in self._sinks.durable_items())
 
     def member_ids(self, name: str) -> frozenset[str]:
-        """Return the live transactional ids of the members that are not complete."""
+        """Return the transactional ids of the members that are not complete, in live state."""
         return self._members.get(name) or _NONE
 
     def durable_member_ids(self, name: str) -> frozenset[str]:

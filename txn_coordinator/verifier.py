@@ -65,7 +65,8 @@ class CoordinatorVerifier:
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
     def check_plain(self, producer_id: int) -> Operation:
-        """Ask the counters, which every server has complete. No shard of transactional ids is needed."""
+        """Return the operation that asks the counters, of which every server has all. No shard of transactional ids is
+        needed."""
 
         def decide(counters: CountersShard, _turn: Turn) -> Decision:
             counters.check_plain(producer_id)

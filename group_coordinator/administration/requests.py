@@ -40,7 +40,7 @@ class DescribedMember(Struct, frozen=True):
 class DescribedGroup(OfGroup, frozen=True):
     """One classic group as it is on disk, or the refusal to show it.
 
-    Protocol, metadata and assignments are shown of a Stable group only: during a rebalance they are changing (spec
+    Protocol name, metadata and assignments are shown of a Stable group only: during a rebalance they are changing (spec
     groups 4.8).
     """
 
@@ -60,7 +60,7 @@ class DeletedGroup(OfGroup, frozen=True):
 
 
 class AlterGroupConfig(OfGroup, frozen=True, kw_only=True):
-    """Change settings of one group, which need not exist."""
+    """Request to change settings of one group, which need not exist."""
 
     wanted: tuple[tuple[str, int], ...]
     """Names and values."""

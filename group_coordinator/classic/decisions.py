@@ -142,7 +142,7 @@ def _join_without_id(draft: GroupDraft, request: JoinGroup, ticket: int) -> Deci
 
 
 def _admit(draft: GroupDraft, request: JoinGroup, member_id: str, ticket: int) -> Decision:
-    """Add a member. The others must share the partitions with it."""
+    """Add a member, and rebalance the group for it."""
     group = draft.group
     member = ClassicMember(
         member_id=member_id,

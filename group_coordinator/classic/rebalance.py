@@ -87,7 +87,7 @@ class GroupDraft:
     def remove(self, member_ids: list[str], reason: LeaveReason) -> None:
         """Remove these members or handed-out ids, and refuse their parked calls.
 
-        Callers announce the rebalance that follows to waiting heartbeats.
+        Waiting heartbeats learn of it from the rebalance that follows.
         """
         group = self.group
         for member_id in member_ids:

@@ -12,7 +12,7 @@ from group_coordinator.state import OfGroup
 
 
 class JoinGroup(OfGroup, frozen=True, kw_only=True):
-    """Become a member, or take part in the rebalance under way."""
+    """Request to become a member, or to take part in the rebalance under way."""
 
     member_id: str
     """Empty for a new member."""
@@ -64,7 +64,7 @@ class JoinRefused(Refused):
 
 
 class SyncGroup(OfGroup, frozen=True, kw_only=True):
-    """Send the assignment, if the member leads; get the member's own part of it."""
+    """Request for the member's part of the assignment. The leader sends the whole assignment with it."""
 
     generation_id: int
     member_id: str
@@ -108,7 +108,7 @@ class LeavingMember(Struct, frozen=True):
 
 
 class LeaveGroup(OfGroup, frozen=True):
-    """Remove members. Each entry is answered on its own."""
+    """Request to remove members. Each entry is answered on its own."""
 
     members: tuple[LeavingMember, ...]
 

@@ -130,7 +130,7 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     """Protocol of the generation, chosen by its members; None without members."""
     leader: str | None = None
     members: Mapping[str, ClassicMember] = field(default_factory=dict)
-    """Members by id, in the order of their joining."""
+    """Members by id, the oldest first."""
     static_members: Mapping[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
     supporters: Mapping[str, int] = field(default_factory=dict)
@@ -281,10 +281,10 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
             )
 
     def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
-        """Source: spec groups 4.2. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+        """Raise Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION (spec groups 4.2).
 
-        Between the end of the join phase and the assignment also REBALANCE_IN_PROGRESS, except for transactional
-        commits.
+        Between the end of the join phase and the assignment also REBALANCE_IN_PROGRESS, but not for a transaction: that
+        may commit.
         """
         if committer.generation_or_epoch < 0 and self.state is ClassicState.EMPTY:
             return

@@ -21,7 +21,7 @@ from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group, PartitionKey
 
 LOOKED_AT_PER_TURN_MAX: Final = 2_000
-"""Number of groups and offsets that one operation looks at: about a millisecond of work."""
+"""Groups and offsets after which one operation stops looking: about a millisecond of work."""
 
 _GO_ON_MS: Final = 1
 _CAUSE: Final = "expire"

@@ -168,11 +168,11 @@ class Offsets:
         return self._groups.get(group_id, self._nothing)
 
     def has(self, group_id: str) -> bool:
-        """Return True for a group with live offsets, committed or pending."""
+        """Return True for a group with offsets, committed or pending, in live state."""
         return not self.of(group_id).is_empty
 
     def group_ids(self) -> list[str]:
-        """Return the groups with live offsets."""
+        """Return the groups with offsets, in live state."""
         return [group_id for group_id, offsets in self._groups.items() if not offsets.is_empty]
 
     def durable_group_ids(self) -> list[str]:
@@ -265,8 +265,8 @@ class Offsets:
 
 
 def simple_group(shard: GroupShard, group_id: str) -> Group | None:
-    """Return a group that only has offsets, live. It has no entry among the groups, and appears as an Empty classic
-    group (spec groups 4.2)."""
+    """Return a group that only has offsets, in live state. It has no entry among the groups, and appears as an Empty
+    classic group (spec groups 4.2)."""
     return _simple_group(shard, group_id) if shard.part(Offsets).has(group_id) else None
 
 

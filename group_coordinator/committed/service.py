@@ -131,8 +131,8 @@ class OffsetService:
     def commit_in_transaction(self, commit: TxnOffsetCommit, context: CallContext) -> Pending[Results]:
         """Hold offsets until their transaction ends.
 
-        The group joins the transaction in the same operation, so no marker can miss the offsets (spec transactions
-        2.5).
+        The same operation adds the group to the transaction, or for clients of version 1 checks that it is in it. So no
+        marker can miss the offsets (spec transactions 2.5).
 
         Raises Refused for the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
         INVALID_GROUP_ID, as `decisions.check_offsets`, `decisions.check_identity`, `GroupVerifier` and
@@ -219,7 +219,7 @@ class OffsetService:
     ) -> tuple[FetchedOffset, ...]:
         """Remove topics that the caller may not see, unless it named them: then it gets a refusal.
 
-        Transactional ids that the caller may not see are removed from the list of blocking transactions.
+        In the list of blocking transactions, ids that the caller may not see are left empty.
         """
         may_see = partial(self._authorizer.is_allowed, context, Permission.DESCRIBE)
         if fetch.names is None:

@@ -108,7 +108,7 @@ class TargetComputer:
             failed = TargetFailed(group_id, task.group_epoch, task.assignor_name, error.message)
             self._runtime.on_event(failed, Turn(now_ms=self._runtime.clock.wall_ms()))
             return
-        except Exception:  # noqa: BLE001  whatever became of the other process, the members need a target
+        except Exception:  # noqa: BLE001  the members need a target, however the other process failed
             self._runtime.write(Operation(shard.key, partial(decide_target_here, group_id=group_id)))
             return
         away_us = self._runtime.clock.monotonic_us() - began_us
@@ -137,8 +137,8 @@ class RegexResolver:
         self._topics = topics
         self._authorizer = authorizer
         self._readers: dict[str, CallContext] = {}
-        """Last caller of each group that uses patterns. There is none after a start; the first heartbeat then
-        resolves."""
+        """Caller of the last heartbeat that found a resolution due, by group. There is none after a start; the first
+        heartbeat then resolves."""
         self._under_way: dict[str, bool] = {}
         """Groups in resolution or in the pause after it. True = it must be repeated."""
         runtime.handle_effect(ResolveRegexes, lambda wanted: self._begin(wanted.group_id))

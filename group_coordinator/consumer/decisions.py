@@ -84,7 +84,7 @@ def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: HeartbeatRequest
 
 
 def _decide_first(shard: GroupShard, turn: Turn, request: HeartbeatRequest) -> Decision:
-    """Create the group for its first member, or convert a classic one."""
+    """Create the group for its first member, or convert or replace a group of another kind."""
     other = shard.groups.get(request.group_id)
     if not request.is_join:
         raise Refused(
@@ -430,7 +430,8 @@ def _decide_leave(shard: GroupShard, request: HeartbeatRequest) -> Decision:
 
 
 def _decide_away(shard: GroupShard, group: ConsumerGroup, member_id: str, reply: HeartbeatReply) -> Decision:
-    """Mark a static member as away. Its session goes on, and until that ends no other member gets its partitions."""
+    """Mark a static member as away. Its session goes on, and until that ends no other member gets its assigned
+    partitions."""
     current = group.assignment(member_id)
     record = records.AssignmentChanged(group.group_id, member_id, away(current))
     return Decision(

@@ -375,7 +375,7 @@ class ConsumerGroup:
                 self._settled.add(assignment.member_epoch, change)
 
     def _release(self, member_id: str, after: CurrentAssignment) -> None:
-        """Let go of what the member holds and will not hold any more."""
+        """Remove the member as owner of the partitions that it no longer holds."""
         before = self.assignments.get(member_id)
         if before is None:
             return

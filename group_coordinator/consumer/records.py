@@ -87,7 +87,8 @@ class MetadataChecked(OfGroup, frozen=True):
     """The hash of the group's epoch was compared with the existing topics. Memory only: every load compares again."""
 
     checked_ms: int | None
-    """Wall time; None if it must be compared again, because the topics changed."""
+    """Wall time; None if it must be compared again. No decision writes None: a change of the topics is compared at
+    once."""
 
 
 class RegexesChecked(OfGroup, frozen=True):

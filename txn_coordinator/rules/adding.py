@@ -85,8 +85,8 @@ def check_group(current: Transaction, identity: Identity, group: str) -> None:
 
 
 def _takes_more(current: Transaction, identity: Identity) -> bool:
-    """Return True if the owner, which must be the caller, has a transaction open. Raises Refused if it is closed to
-    additions."""
+    """Return True if the owner has a transaction open. Raises Refused if the caller is not the owner, or if the
+    transaction is decided or closed to additions."""
     if identity != current.client_identity:
         raise not_current(current, identity)
     check_not_decided(current)
@@ -116,8 +116,8 @@ def prepare(current: Transaction, identity: Identity, *, now_ms: int) -> Transac
 
 
 def _closed(current: Transaction) -> Refused:
-    """Return the refusal of an addition. A transaction that awaits an outside decision must stay as it was when that
-    was made (spec transactions 10)."""
+    """Return the refusal of an addition. A transaction that awaits an outside decision must keep the contents that are
+    decided on (spec transactions 10)."""
     reason = "is prepared" if current.prepared_ms is not None else "was kept to be recovered"
     return Refused(
         ErrorCode.INVALID_TXN_STATE,

@@ -82,8 +82,9 @@ def check_foreign_marker(
 ) -> None:
     """Raise Refused INVALID_TXN_STATE unless a marker from outside is exactly what was decided here.
 
-    Only a durable Prepare state decides. The marker's coordinator epoch may be older than this one, but not newer. The
-    partition would fence this coordinator with it, and no transaction of the producer could ever end there.
+    Only a durable Prepare state decides. The marker's coordinator epoch may be older than the current one, but not
+    newer. With a newer one the partition would fence this coordinator, and no transaction of the producer could ever
+    end there.
     """
     if (
         current.state in DECIDED

@@ -33,8 +33,8 @@ def judge_transact(
 
     None if this very request was answered before: it gets the same answer and changes nothing (design 6).
 
-    Raises Refused as `add`; INVALID_PRODUCER_EPOCH if the server aborted the transaction meanwhile, INVALID_TXN_STATE
-    if it has ended otherwise. INVALID_REQUEST for the request id of the previous transaction.
+    Raises Refused as `add`; INVALID_PRODUCER_EPOCH if the server aborted the transaction meanwhile; INVALID_TXN_STATE
+    if it has ended otherwise; INVALID_REQUEST for the request id of the previous transaction.
     """
     check_not_decided(current)
     is_known = current.transact_id == request.request_id
@@ -78,7 +78,8 @@ def _ended_otherwise(current: Transaction, request: TransactRequest) -> Refused:
 def commit_in_one_step(
     current: Transaction, identity: tuple[int, int], request_id: bytes, *, csn: int, now_ms: int, limits: Limits
 ) -> Transaction | None:
-    """Return an idle id after a complete commit by a Transact; None if the checked steps do anything else.
+    """Return an idle id after the whole commit of a Transact that writes something; None if the checked steps do
+    anything else.
 
     It replaces three checked steps by one, those of `judge_transact`, `ending.decide` and `ending.complete`, because no
     path is more frequent. A property test holds it to them. They do something else if they refuse, recognise a

@@ -1,6 +1,6 @@
 """Decisions of a shard on its sinks.
 
-As all decisions of a shard, each changes nothing and returns a Decision. The end of a member goes through
+Like all decisions of a shard, each changes nothing and returns a Decision. The end of a member goes through
 `Outcomes.decide`, as the end of every transaction does.
 """
 

@@ -98,7 +98,8 @@ def join(sink: Sink | None, request: JoinRequest, members: Sequence[Transaction]
     of the earlier one. A batch that is committed already (`is_committed`) takes no members and changes nothing. So the
     run that committed the newest batch is known until another one writes.
 
-    Raises Refused: PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the current one.
+    Raises Refused: PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the one that the run writes
+    now; INVALID_REQUEST for too many members.
     """
     if sink is None:
         return Sink(
@@ -162,7 +163,7 @@ def judge_commit(
     `members` are those of the sink that are not complete, by producer id.
 
     Raises Refused: TRANSACTIONAL_ID_NOT_FOUND; PRODUCER_FENCED for another run; CONCURRENT_TRANSACTIONS while the
-    previous decision is carried out; TRANSACTION_ABORTABLE for a member that was given up. INVALID_TXN_STATE for one
+    previous decision is carried out; TRANSACTION_ABORTABLE for a member that was given up; INVALID_TXN_STATE for one
     that is not sealed, or of another batch; INVALID_REQUEST for one that is named twice.
     """
     if sink is None:

@@ -32,7 +32,7 @@ from txn_coordinator.state import Identity, Transaction
 
 
 class SealMember(Struct, frozen=True, kw_only=True):
-    """Close a member's transaction: it is complete, and may be committed."""
+    """Request to close a member's transaction: it is complete, and may be committed."""
 
     transactional_id: str
     identity: Identity

@@ -75,5 +75,5 @@ class Group(Protocol):
         them. The caller adds the shard and the cause."""
 
     def removal_effects(self) -> tuple[Effect, ...]:
-        """Effects that go with the tombstones: they cancel timers of the group, such as those of ids that were handed
-        out and never became members (I12)."""
+        """Effects that go with the tombstones: they cancel timers of the group, such as those of handed-out ids that
+        never became members (I12)."""

@@ -437,8 +437,8 @@ class TransactionShard:
     def decide_abort(self, turn: Turn, *, meant: Transaction, cause: str) -> Decision:
         """Abort by the server: a timeout, a deleted topic, an administrator, or a lost incarnation.
 
-        It does nothing if the intended transaction is no longer the open one (spec transactions 9, row 15), or if its
-        sink has decided on it. A transaction that awaits an outside decision is aborted only for an administrator or
+        It does nothing if another transaction is open now, or none (spec transactions 9, row 15), or if its sink has
+        decided on it. A transaction that awaits an outside decision is aborted only for an administrator or
         after a lost incarnation. It has no reply, since it may be joined to an operation that has one.
         """
         current = self._transactions.get(meant.transactional_id)

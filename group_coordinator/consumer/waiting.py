@@ -1,4 +1,4 @@
-"""Heartbeats that wait for news of their group. Their members learn of each decision before the next one.
+"""Heartbeats that wait for news of their group. Each is decided again when there may be news, until it is answered.
 
 The owned partitions of a member are those of its newest heartbeat. So a decision is of use only once the member has
 learned of it. Two things could come before that. The same heartbeat could be decided again: `Question` prevents that.

@@ -33,8 +33,8 @@ def judge_transact(
 
     None if this very request was answered before: it gets the same answer and changes nothing (design 6).
 
-    Raises Refused as `add`; INVALID_PRODUCER_EPOCH if the server aborted the transaction meanwhile; INVALID_TXN_STATE
-    if it has ended otherwise; INVALID_REQUEST for the request id of the previous transaction.
+    Raises Refused as `add`, or INVALID_REQUEST for the request id of the previous transaction. If the transaction has
+    ended meanwhile: INVALID_PRODUCER_EPOCH if the server aborted it, else INVALID_TXN_STATE.
     """
     check_not_decided(current)
     is_known = current.transact_id == request.request_id

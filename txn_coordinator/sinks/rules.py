@@ -163,8 +163,8 @@ def judge_commit(
     `members` are those of the sink that are not complete, by producer id.
 
     Raises Refused: TRANSACTIONAL_ID_NOT_FOUND; PRODUCER_FENCED for another run; CONCURRENT_TRANSACTIONS while the
-    previous decision is carried out; TRANSACTION_ABORTABLE for a member that was given up; INVALID_TXN_STATE for one
-    that is not sealed, or of another batch; INVALID_REQUEST for one that is named twice.
+    previous decision is carried out. For a member: TRANSACTION_ABORTABLE if it was given up; INVALID_TXN_STATE if it is
+    not sealed, or of another batch; INVALID_REQUEST if it is named twice.
     """
     if sink is None:
         raise Refused(

@@ -17,7 +17,6 @@ from coordinator_core.backups import BackupControl, BackupMaker
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
 from coordinator_core.fast_path import FastPath, FastPathParts, SilentAuthorizer
-from coordinator_core.row_bytes import IN_PYTHON, RowBytes
 from coordinator_core.shards import (
     ShardControl,
     catalog_kind,
@@ -103,8 +102,6 @@ class Dependencies:
     """Quotas on the amounts that principals may hold; None means no quotas."""
     examine_batch: ExamineBatch = examine_batch
     """Examines every incoming batch: in Python, or the compiled equivalent."""
-    row_bytes: RowBytes = IN_PYTHON
-    """Encodes the rows that every transaction stages: in Python, or the compiled equivalent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +345,6 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
             config,
             incarnation=base.store.incarnation,
             leases=base.leases,
-            producer_rows=around.row_bytes.producer_rows,
         ),
         groups_kind(
             runtime,
@@ -358,9 +354,7 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
             parts=around.group_parts,
             incarnation=base.store.incarnation,
         ),
-        transactions_kind(
-            runtime, counters, base.markers, config, around.levels, transaction_value=around.row_bytes.transaction_value
-        ),
+        transactions_kind(runtime, counters, base.markers, config, around.levels),
     )
 
 

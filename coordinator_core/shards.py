@@ -33,9 +33,9 @@ from group_coordinator.registry import PARTS, GroupPart, codec_of
 from group_coordinator.shard import GroupShard
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.shard import CatalogShard
-from partition_log.codec import LogRows, ProducerRows, producer_rows
+from partition_log.codec import LogRows
 from partition_log.shard import LogShard
-from txn_coordinator.codec import CountersRows, TransactionCodec, TransactionValueOf, transaction_value
+from txn_coordinator.codec import CountersRows, TransactionCodec
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.shard import TransactionShard
@@ -70,14 +70,13 @@ def partitions_kind(
     *,
     incarnation: Incarnation = FIRST,
     leases: OffsetLeases = NO_LEASES,
-    producer_rows: ProducerRows = producer_rows,
 ) -> ShardKind:
     """Return the kind of the shards of partitions. The catalog lists the partitions of each shard, and must be loaded
-    first. `incarnation` is that of the store. `leases` keep old records. `producer_rows` encodes producers."""
+    first. `incarnation` is that of the store. `leases` keep old records."""
     return ShardKind(
         coordinator=Coordinator.LOG,
         shard_count=config.shard_count,
-        rows=LogRows(catalog.ordinals_in, producer_rows),
+        rows=LogRows(catalog.ordinals_in),
         make=lambda key: LogShard(
             key=key, journal=runtime.journal, config=config.partitions, incarnation=incarnation, leases=leases
         ),
@@ -121,11 +120,8 @@ def transactions_kind(
     markers: MarkerPort,
     config: CoreConfig,
     levels: Levels | None,
-    *,
-    transaction_value: TransactionValueOf = transaction_value,
 ) -> ShardKind:
-    """Return the kind of the shards of transactional ids. The counters must be loaded first. `transaction_value`
-    encodes the transaction of an id."""
+    """Return the kind of the shards of transactional ids. The counters must be loaded first."""
 
     def make(key: ShardKey) -> TransactionShard:
         shard = TransactionShard(
@@ -144,7 +140,7 @@ def transactions_kind(
     return ShardKind(
         coordinator=Coordinator.TRANSACTIONS,
         shard_count=config.shard_count,
-        rows=StateRows(TransactionCodec(transaction_value)),
+        rows=StateRows(TransactionCodec()),
         make=make,
         has_epoch=True,
     )

@@ -29,7 +29,7 @@ from coordinator_runtime.store import Store, StoreFailed
 from coordinator_runtime.worker import Worker, WorkerProcess
 from coordinator_server.addresses import Address
 from coordinator_server.backups import ServerBackups
-from coordinator_server.compiled import fastest_examine_batch, fastest_row_bytes
+from coordinator_server.compiled import fastest_examine_batch
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatcher
 from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
@@ -193,7 +193,6 @@ def _dependencies(
         backups=backups,
         levels=quotas.budgets,
         examine_batch=fastest_examine_batch(),
-        row_bytes=fastest_row_bytes(),
     )
 
 

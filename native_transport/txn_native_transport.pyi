@@ -1,8 +1,8 @@
 """The compiled gRPC transport: tonic in one thread that never waits for Python.
 
 Servers use `Server` (`coordinator_server.grpc_front.native_transport`), the SDK's sessions `Client`
-(`coordinator_client.transport.native_channel`). The core uses `examine_batch`, `transaction_value` and `producer_rows`
-with any transport of its server. Readers of Arrow use `join_arrow`.
+(`coordinator_client.transport.native_channel`). The log uses `examine_batch` with any transport of its server. Readers
+of Arrow use `join_arrow`.
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 
@@ -47,7 +47,7 @@ An item that Python gives is a tuple that begins in the same way. Items for call
     (CREDIT, token, messages)                   number of further messages of a stream that may come
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 INTERFACE: Final[int]
@@ -78,18 +78,6 @@ def examine_batch(covered: bytes, payload: bytes, counts: bool, /) -> tuple[byte
 
     The number is None if `counts` is false. It is also None if the payload is not such a message, or if only some
     versions of protobuf accept it. Then the caller must parse it."""
-
-STORED_FIELDS: Final[Mapping[str, Sequence[str]]]
-"""Classes of the frozen values that `transaction_value` and `producer_rows` read, with their known fields. Other
-fields of a value would be left out."""
-
-def transaction_value(transaction: object, cause: int, /) -> bytes:
-    """Return the bytes of the message `TransactionValue` for a `Transaction`; `cause` is the stored number of its
-    cause. Raises for a value that its field cannot hold."""
-
-def producer_rows(ordinal: int, producers: Iterable[tuple[int, Any]], /) -> list[tuple[bytes, bytes]]:
-    """Return key and value of each producer's row in the partition with this ordinal, from pairs of producer id and
-    `ProducerEntry`. Raises for a value that its place cannot hold."""
 
 def join_arrow(
     asked: Sequence[tuple[memoryview, int, int, int]], wanted: tuple[bool, bool, bool], /

@@ -200,13 +200,10 @@ def decode_head(value: bytes, forgotten_csns: Iterable[tuple[int, int]] = ()) ->
     )
 
 
-ProducerRows = Callable[[int, Iterable[tuple[int, ProducerEntry]]], list[tuple[bytes, bytes]]]
-"""Takes the ordinal of a partition, and producer ids with their entries; returns key and value of each producer's row.
-An entry that does not fit its row is a bug of ours, and raises."""
-
-
 def producer_rows(ordinal: int, producers: Iterable[tuple[int, ProducerEntry]]) -> list[tuple[bytes, bytes]]:
-    """Make the rows that `ProducerRows` describes. The compiled transport brings the same function, compiled."""
+    """Return key and value of each producer's row in the partition with this ordinal.
+
+    An entry that does not fit its row is a bug of ours, and raises."""
     rows = []
     for producer_id, entry in producers:
         opened, marker, batches = entry.open_transaction, entry.last_marker, entry.batches
@@ -292,13 +289,10 @@ _FAMILIES: Final = (_PARTITIONS, _LOG, Family.STRETCHES, _PRODUCERS, Family.ABOR
 
 class LogRows:
     """Implements `coordinator_runtime.rows.Rows`. `ordinals_in` returns the partitions of a shard. `load` calls it, so
-    the topic catalog is loaded first. `producer_rows` makes the bytes of nearly all producers."""
+    the topic catalog is loaded first."""
 
-    def __init__(
-        self, ordinals_in: Callable[[ShardKey], Iterable[int]], producer_rows: ProducerRows = producer_rows
-    ) -> None:
+    def __init__(self, ordinals_in: Callable[[ShardKey], Iterable[int]]) -> None:
         self._ordinals_in = ordinals_in
-        self._producer_rows = producer_rows
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         value = record.value
@@ -314,7 +308,7 @@ class LogRows:
         heads_bytes = _HEAD_KEY_BYTES * (len(producers) or 1)
         staged.size_bytes += heads_bytes + len(rows) * _LOG_KEY_BYTES + value.size_bytes
         staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, value.head)
-        for key, producer in self._producer_rows(ordinal, producers):
+        for key, producer in producer_rows(ordinal, producers):
             staged.newest[_PRODUCERS, key] = producer
             staged.size_bytes += _PRODUCER_KEY_BYTES + len(producer)
         if value.aborted is not None:

@@ -4,7 +4,6 @@ protobuf."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any, Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
@@ -52,13 +51,11 @@ _NONE: Final[frozenset[Any]] = frozenset()
 _NUMBERS_OF_CAUSES: Final = {cause: number for number, cause in enumerate(_CAUSES)}
 _UNKNOWN_CAUSE: Final = "unknown cause "
 
-TransactionValueOf = Callable[[Transaction, int], bytes]
-"""Function from an id and the number of its cause to the bytes of the message `TransactionValue`. It raises if a field
-cannot hold its value, which is a bug of this program."""
-
 
 def transaction_value(transaction: Transaction, cause: int) -> bytes:
-    """Encode an id, as `TransactionValueOf`. The compiled transport has a compiled version of this function."""
+    """Return the bytes of the message `TransactionValue` for an id; `cause` is the stored number of its cause.
+
+    A field that cannot hold its value is a bug of ours, and raises."""
     # Set one by one: the constructor of a message takes more than twice as long for its keyword arguments.
     stored = storage.TransactionValue()
     stored.producer_id = transaction.producer_id
@@ -99,9 +96,6 @@ def transaction_value(transaction: Transaction, cause: int) -> bytes:
 class TransactionCodec:
     """Records of the TRANSACTIONS shards; the key is the transactional id, or the name of a sink, in UTF-8."""
 
-    def __init__(self, transaction_value: TransactionValueOf = transaction_value) -> None:
-        self._transaction_value = transaction_value
-
     def encode(
         self, value: TransactionChanged | TransactionRanThrough | TransactionForgotten | SinkChanged | SinkForgotten
     ) -> EncodedRecord:
@@ -116,7 +110,7 @@ class TransactionCodec:
         cause = _NUMBERS_OF_CAUSES.get(transaction.cause)
         if cause is None:
             cause = int(transaction.cause.removeprefix(_UNKNOWN_CAUSE))
-        stored = self._transaction_value(transaction, cause)
+        stored = transaction_value(transaction, cause)
         told = step_of(value) if isinstance(value, TransactionChanged) else _step_through(value)
         key = transaction.transactional_id.encode()
         return EncodedRecord(TRANSACTION_TYPE, key, stored, told=told)

@@ -7,9 +7,8 @@
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 //!
-//! The module also has functions that are called for every batch or transaction and are slower in Python. Those in
-//! [`batch`] examine incoming batches, those in [`transaction`] and [`producers`] encode stored rows, and those in
-//! [`joining`] join batches that are read. They keep no state, and decide nothing.
+//! The module also has functions that are called for every batch and are slower in Python. [`batch`] examines incoming
+//! batches, and [`joining`] joins batches that are read. They keep no state, and decide nothing.
 
 mod arrow;
 mod backlog;
@@ -21,16 +20,13 @@ mod connection;
 mod deadline;
 mod dialing;
 mod frames;
-mod frozen;
 mod gathering;
 mod held;
 mod identity;
 mod inbox;
 mod joining;
-mod message;
 mod peer;
 mod pieces;
-mod producers;
 mod records;
 mod server;
 mod service;
@@ -38,17 +34,14 @@ mod strangers;
 mod taken;
 mod thread;
 mod tls;
-mod transaction;
 mod wake;
 mod whole;
-
-use std::collections::HashMap;
 
 use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses a version that it does not
 /// know.
-const INTERFACE: u32 = 13;
+const INTERFACE: u32 = 14;
 
 /// The module as Python sees it; `txn_native_transport.pyi` documents each name.
 #[pymodule]
@@ -71,27 +64,9 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("END", calls::END)?;
     module.add("SEND", calls::SEND)?;
     module.add("CREDIT", calls::CREDIT)?;
-    module.add("STORED_FIELDS", stored_fields())?;
     module.add_function(wrap_pyfunction!(batch::examine_batch, module)?)?;
     module.add_function(wrap_pyfunction!(joining::join_arrow, module)?)?;
-    module.add_function(wrap_pyfunction!(producers::producer_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(transaction::transaction_value, module)?)?;
     module.add_class::<held::HeldBytes>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<server::Server>()
-}
-
-/// Known fields of each frozen Python class from which rows are made.
-fn stored_fields() -> HashMap<&'static str, Vec<&'static str>> {
-    let known = [
-        producers::CachedBatch::KNOWN,
-        producers::LastMarker::KNOWN,
-        producers::OpenTransaction::KNOWN,
-        producers::ProducerEntry::KNOWN,
-        transaction::IDENTITY,
-        transaction::InitAnswer::KNOWN,
-        transaction::Member::KNOWN,
-        transaction::Transaction::KNOWN,
-    ];
-    known.map(|(name, fields)| (name, fields.to_vec())).into()
 }

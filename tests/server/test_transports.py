@@ -7,9 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from coordinator_core.row_bytes import IN_PYTHON
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.compiled import fastest_examine_batch, fastest_row_bytes
+from coordinator_server.compiled import fastest_examine_batch
 from coordinator_server.grpc_front.transport_choice import TransportMissing, open_transport
 from coordinator_server.grpc_front.transports import ServerTransport, TransportName, TransportOptions
 from partition_log.codec import examine_batch
@@ -43,9 +42,8 @@ async def test_without_the_compiled_transport_auto_is_grpc_and_native_is_refused
 
 
 @pytest.mark.usefixtures("not_installed")
-def test_without_it_batches_are_examined_and_rows_are_made_in_python() -> None:
+def test_without_it_batches_are_examined_in_python() -> None:
     assert fastest_examine_batch() is examine_batch
-    assert fastest_row_bytes() is IN_PYTHON
 
 
 async def test_with_it_auto_is_native_and_grpc_can_be_had() -> None:
@@ -62,6 +60,5 @@ async def test_one_of_another_interface_is_as_good_as_none(
     monkeypatch.setitem(sys.modules, old.__name__, old)
     assert await stopped(opened(TransportName.AUTO)) is TransportName.GRPC
     assert fastest_examine_batch() is examine_batch
-    assert fastest_row_bytes() is IN_PYTHON
     with pytest.raises(TransportMissing, match="has interface 99, and this server knows"):
         opened(TransportName.NATIVE)

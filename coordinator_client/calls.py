@@ -306,7 +306,7 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         self._cause: tuple[int, str] = _NO_ATTEMPT
 
     def hold(self, until_ms: int) -> None:
-        """Postpone the due attempt until then, unless the deadline leaves too little time for it."""
+        """Postpone the due attempt until then, but not beyond `LAST_TRY_MS` before the deadline."""
         assert self.due_ms is not None, "what is in flight cannot be put off"
         self.due_ms = max(self.due_ms, min(until_ms, self._ends_ms - LAST_TRY_MS))
 
@@ -412,8 +412,8 @@ class Patience:
         self._cut_off_ms = cut_off_ms
 
     def until_ms(self, now_ms: int, *, is_cut_off: bool, heard_ms: int | None = None) -> int:
-        """Return the current time limit. `heard_ms`: time of the server's last answer (see `Pulse`); None = silence is
-        not judged."""
+        """Return the time at which to give up, as things stand (ms). `heard_ms`: time of the server's last answer (see
+        `Pulse`); None = silence is not judged."""
         if self._cut_off_ms is not None and heard_ms is not None and heard_ms + self._cut_off_ms <= now_ms:
             self.ends_ms, self.limit_ms = min(self.ends_ms, now_ms), min(self.limit_ms, self._cut_off_ms)
             self._cut_off_ms = None

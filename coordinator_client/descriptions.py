@@ -96,7 +96,8 @@ class TransactionDescription:
     """(topic, partition) in the transaction; in a Prepare state only those without a marker yet."""
     groups: tuple[str, ...]
     csn: int
-    """Commit sequence number of the last outcome decided for this id; 0 = none yet."""
+    """Commit sequence number of the last outcome decided for this id, which orders the outcomes of the id; 0 = none
+    yet."""
     last_update_ms: int
     age_ms: int | None
     """Time since the transaction was opened or its end began (ms), by the server's clock; None = there is no
@@ -127,7 +128,7 @@ class BlockingTransaction:
     is_owner_hidden: bool
     """True if a transactional id has the producer id but the caller may not describe it."""
     time_left_ms: int | None
-    """Time until the server aborts it (ms); None if it has no timeout."""
+    """Time until the server aborts it (ms); None if no timeout will end it."""
     hanging_reason: str
     """Reason why the transaction hangs: unknown_producer, not_open, other_epoch or not_a_member. Empty if it does not
     hang."""

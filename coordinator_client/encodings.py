@@ -336,7 +336,8 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
     """Unpacked payload. If it was not compressed, it is a view that keeps the whole received answer in memory."""
     marker: Marker | None
     first_offset: int
-    """First offset of the batch in the range. Batches come whole, so it may be above the first offset of the batch."""
+    """First offset that is both in the batch and in the range. Batches come whole, so it may be above the first offset
+    of the batch."""
     end_offset: int
     """End of the range in the batch, or the offset behind the batch."""
 
@@ -347,8 +348,8 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
 
     @property
     def record_count(self) -> int:
-        """Number of records of the batch that lie in the range. Raises: CorruptBatch if the payload must be read for
-        that. It is read only for a batch with holes that lies partly in the range."""
+        """Number of records of the batch that lie in the range. Raises: CorruptBatch, but only for a batch with holes
+        that lies partly in the range, because then the payload must be read."""
         header = self.header
         if not header.hole_count:
             return self.end_offset - self.first_offset

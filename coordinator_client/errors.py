@@ -62,7 +62,7 @@ class Fenced(TransactionError):
 
 
 class CommitFailed(TransactionError):
-    """The offsets were not committed: this consumer left its group, or its partitions moved to another member.
+    """The offsets were not committed: this consumer is no longer a member of its group, or its partitions moved.
 
     Records read since the last commit are read again, by this member or another.
     """

@@ -11,7 +11,7 @@ and a longer value, as Kafka's readers do.
 If one write makes both the marker and the last batch of its transaction, the marker is a tail after that batch, in the
 same row of LOG. The batch has the other fields. So a Transact writes one row for each partition in place of two.
 `batch_length` tells where the batch ends and the tail begins. The marker has the offset after the batch, which is also
-in the row's key: the key of every row has the greatest offset in it.
+in the row's key: the key of a row always has the greatest offset of the row.
 
 ```
  0 kind (1)           u8     6 coordinator_epoch  i32    26 first_offset of the transaction  i64
@@ -97,8 +97,8 @@ class Marker(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def encode_marker_payload(marker: Marker, first_offset: int) -> bytes:
-    """Return the payload of the control batch for `marker`. `first_offset`: that of the records that the marker
-    ends."""
+    """Return the payload of the control batch for `marker`. `first_offset`: first offset of the records that the
+    marker ends."""
     return _PAYLOAD.pack(
         MARKER_VERSION,
         marker.outcome,
@@ -150,7 +150,7 @@ assert _TAIL.size + _CRC.size == TAIL_BYTES
 
 
 def encode_tail(marker: Marker, first_offset: int, now_ms: int) -> bytes:
-    """Return the tail that ends the transaction of the batch before it. `first_offset`: that of its records here."""
+    """Return the tail that ends the transaction of the batch before it. `first_offset`: first offset of its records."""
     fields = _TAIL.pack(
         _KIND,
         marker.outcome,
@@ -217,8 +217,8 @@ def marker_row(
     """Return the row for a marker at this offset: the only place that chooses between the two forms.
 
     `behind`: the last row that the same write appends for the transaction, which gets the marker as its tail. Empty =
-    it appends none, and the marker is a batch by itself. `first_offset`: that of the records that the marker ends; -1 =
-    there are none."""
+    it appends none, and the marker is a batch by itself. `first_offset`: first offset of the records that the marker
+    ends; -1 = there are none."""
     if behind:
         return behind + encode_tail(marker, first_offset, now_ms)
     header = control_header(marker.producer_id, marker.txn_epoch, now_ms, offset, leader_epoch)

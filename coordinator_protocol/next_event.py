@@ -17,7 +17,7 @@ class NextEvent(IntEnum):
     OUTSIDE_DECISION = 3
     """It waits for an outside decision, for as long as that takes."""
     MARKER_BEING_WRITTEN = 4
-    """Its outcome is decided, and its marker is on the way to the partition."""
+    """Its outcome is final, and its marker is on the way to the partition."""
     HANGING = 5
     """No event: no transactional id owns it, so it will not end by itself."""
     OWNER_UNKNOWN = 6

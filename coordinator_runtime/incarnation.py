@@ -10,8 +10,9 @@ unknown: a backup that is restored twice begins two incarnations with two number
 at the incarnation times the number that one incarnation can use up in a second. A plain restart loses nothing that was
 answered, and begins no incarnation.
 
-Two assumptions are made. The clock is not set back by more than the lost incarnation lasted. And the shards opened and
-numbers assigned per second stay below the constants here, on average over the life of a store.
+Three assumptions are made. The clock is not set back by more than the lost incarnation lasted. A shard is opened at
+most once per second, on average over the life of a store. Numbers are assigned no faster, on average, than the
+constants here say.
 
 Source: docs/decisions/0028-lines-of-a-store.md; KIP-101 and KIP-320 for leader epochs.
 """
@@ -28,8 +29,8 @@ from coordinator_runtime.unknown_rows import UnknownRow
 
 _BEGAN_2025_MS: Final = 1_735_689_600_000
 _NUMBER_MAX: Final = 2**31 - 1
-"""Greatest incarnation. It is the least leader epoch and coordinator epoch of its incarnation, and those have 31 bits:
-enough until 2093."""
+"""Greatest number of an incarnation. The number is also the least leader epoch and coordinator epoch in it, and those
+have 31 bits: enough until 2093."""
 
 _STORED: Final = struct.Struct(">IB")
 

@@ -73,7 +73,7 @@ class Parking:
         self._retrying: set[Hashable] = set()
         self._calls = 0
         self.on_wait_ended: Callable[[WaitEnded], None] = lambda _wait: None
-        """Called for every call that was parked, or found no place to wait."""
+        """Called when the wait of a parked call ends, and for a call that found no place to wait."""
 
     def __len__(self) -> int:
         """Number of calls that wait."""

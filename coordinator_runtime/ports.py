@@ -32,7 +32,7 @@ class KnownConnection(NamedTuple):
 
 
 Connection = int | str | KnownConnection
-"""Name of a caller's connection, as its transport counts them."""
+"""Name of a caller's connection, as its transport names it."""
 
 
 class CallContext(Struct, frozen=True, gc=False):

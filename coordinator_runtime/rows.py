@@ -98,7 +98,7 @@ class ShardHistory:
     __slots__ = ("_shard", "next_number")
 
     def __init__(self, store: Store, shard: ShardKey) -> None:
-        """Raises StoreUnreadable: without the newest row, the numbers in use are unknown."""
+        """Find the next number. Raises StoreUnreadable: without the newest row, the numbers in use are unknown."""
         self._shard = shard
         newest = store.last(Family.HISTORY, _SHARD_PREFIX.pack(*shard))
         self.next_number = 0

@@ -72,8 +72,8 @@ def version_of_tree(root: Path) -> str:
 
 
 def commit_of(root: Path, product: Sequence[str] = PRODUCT) -> Commit:
-    """Return the commit of a tree. Raises CommitUnknown. `product`: paths whose changes make the commit a changed
-    one."""
+    """Return the commit of a tree. Raises CommitUnknown. `product`: paths in which a change that is not committed
+    counts (`Commit.is_changed`)."""
     if (root / ".git").exists():
         commit, committed_s = _git(root, "log", "-1", "--format=%H %ct").split()
         is_changed = bool(_git(root, "status", "--porcelain", "--", *product))

@@ -83,6 +83,7 @@ class Work(Struct, eq=False):
     turn: Turn
     can_park: bool = False
     """True if the caller may be made to wait."""
+    # msgspec gives every instance its own copy of these empty lists.
     records: list[Record] = []
     events: list[object] = []
     effects: list[tuple[Effect, ShardKey]] = []

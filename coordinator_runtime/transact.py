@@ -57,7 +57,8 @@ class PlacedBatches(Struct, frozen=True):
     """Operation that refuses because of the first batch without a partition, once that is durable, or because the disk
     is nearly full. A repetition is still answered."""
     check: Pending[list[None]] | None = None
-    """Check of the payloads in progress. Its error is the refusal of the first batch that readers could not decode."""
+    """Check of the payloads, if one is in progress. Its error is the refusal of the first batch that no reader could
+    decode."""
 
 
 class TransactedPartitions(Protocol):

@@ -104,7 +104,7 @@ class _Life:
         Thread(target=self._live, name="worker", daemon=True).start()
 
     def take(self, task: _Task) -> bool:
-        """Queue the task. Return False, and do nothing, if the process has ended."""
+        """Queue the task. Return False, and do nothing, after `end`."""
         with self._changed:
             if self._end is None:
                 self._waiting.append(task)

@@ -31,7 +31,7 @@ def send(stream: BinaryIO, message: bytes) -> None:
 
 
 def receive(stream: BinaryIO) -> bytes | None:
-    """Return the next message; None if the other end was closed before its end. Raises OSError."""
+    """Return the next message; None if the other end was closed before or within it. Raises OSError."""
     size = stream.read(_SIZE.size)
     if len(size) < _SIZE.size:
         return None

@@ -169,7 +169,7 @@ class GroupCalls:
         *,
         topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
     ) -> dict[TopicPartition, RecordCount]:
-        """Return the number of records behind each offset. Partitions that do not exist, or whose topic has another id
+        """Return the number of records from each offset on. Partitions that do not exist, or whose topic has another id
         than in `topic_ids`, are left out.
 
         A long count takes several requests, and counts up to the end of the log at the last of them.

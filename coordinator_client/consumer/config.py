@@ -170,7 +170,7 @@ class ConsumerConfig:
     makes its own connection (see `Connection`)."""
 
     tls: Tls | None = None
-    """TLS settings: how to verify the server and which certificate to present, as in `Tls(ca_file="ca.pem")`. Default:
+    """TLS settings: how to verify the server and which credentials to present, as in `Tls(ca_file="ca.pem")`. Default:
     no TLS. See `Connection`."""
 
     def __post_init__(self) -> None:

@@ -116,7 +116,7 @@ class Consumer(ConsumerShell):
         over.
 
         `until` (see `next_cut`): return only records before these offsets, and none of other partitions. Once all
-        offsets are reached, return no records at once.
+        offsets are reached, the call returns at once, without records.
 
         A poll confirms that all earlier records were processed. Partitions are given up only during a poll, and
         automatic commits cover the records of earlier polls. The listener is called during a poll.

@@ -1,4 +1,4 @@
-"""Requests for the next cut of a consumer: offsets at which every transaction is entirely before or entirely behind.
+"""Requests for the next cut of a consumer: offsets at which it has every transaction whole or not at all.
 
 The generators here yield calls to the server, one after the other; their driver waits for the answers.
 """

@@ -37,7 +37,7 @@ FLIGHTS_MAX: Final = 4
 """Maximum requests in flight: partitions that wait for records must not delay those that have some."""
 
 PARTITION_BUFFER_BYTES: Final = MEBI
-"""Number of bytes waiting for poll from which on no more of a partition is fetched."""
+"""Bytes of a partition waiting for poll at which fetching from it stops."""
 
 NEVER: Final = RESETS[-1]
 

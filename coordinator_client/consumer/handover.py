@@ -88,7 +88,7 @@ class UserCall:
     between."""
     on_done: Callable[[Exception | None, int], None]
     is_void_after_loss: bool = False
-    """True if the call is dropped once the partitions are lost, because it would report an assignment that never
+    """True if the call is dropped once the partitions are lost, because it would report a change that never
     happened."""
     entered: Entered = field(default_factory=dict)
     """Filled by `call`, once the code is entered."""

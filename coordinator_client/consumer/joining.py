@@ -190,7 +190,7 @@ def unknown_assignor(name: str, assignors: Assignors) -> TransactionError:
 
 
 JOIN_MARGIN_MS: Final = 5_000
-"""Margin for the network, added to the rebalance timeout, for which JoinGroup may wait (ms)."""
+"""Margin for the network (ms). It is added to the rebalance timeout, which is the longest wait of JoinGroup."""
 
 _NEVER_MS: Final = 2**62
 

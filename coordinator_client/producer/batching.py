@@ -203,7 +203,7 @@ class Accumulator:
         self._open.clear()
 
     def fits_one_request(self, bytes_max: int) -> bool:
-        """Return True if everything unsent is cut into one batch per partition, and is at most this large."""
+        """Return True if everything unsent is cut into at most one batch per partition, and is at most this large."""
         if self._open:
             return False
         size_bytes = 0

@@ -282,7 +282,7 @@ class TransactionEnd:
         error.may_have_committed = ending.is_lost
         progress.is_transaction_sent = ending.leaves_something(error)
         if isinstance(ending.request, txn.TransactRequest):
-            # The reason may be a deleted topic: deleted now, or before the transaction was aborted.
+            # The reason may be a deleted topic: deleted now, or earlier, which aborted the transaction.
             progress.sender.waiting.forget(*{batch.topic for batch in ending.request.batches})
         match rules.after_commit(error.error_class):
             case AfterEnd.ABORT | AfterEnd.RENEW if progress.prepared is not None and not rules.is_over(error):

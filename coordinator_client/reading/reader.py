@@ -106,7 +106,7 @@ class ReadPlan:
     `Connection`)."""
 
     tls: Tls | None = None
-    """TLS settings: how to verify the server and which certificate to present, as in `Tls(ca_file="ca.pem")`. Default:
+    """TLS settings: how to verify the server and which credentials to present, as in `Tls(ca_file="ca.pem")`. Default:
     no TLS. See `Connection`."""
 
     snapshot: Snapshot | None = None

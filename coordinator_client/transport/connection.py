@@ -102,7 +102,7 @@ class Connection:
         its own deadline. None: as long as each call may take. A client that was connected once always tries until the
         deadline.
 
-        `tls`: how to verify the server and which certificate to present; default: no TLS.
+        `tls`: how to verify the server and which credentials to present; default: no TLS.
 
         Raises: Rejected, Misconfigured or TypeError for an impossible argument.
         """

@@ -1,8 +1,8 @@
-"""The last step to balance unequal subscriptions: a member gives a partition to another, which gives one to a third.
+"""The last step to balance unequal subscriptions: a member gives to another, which gives to a third, and so on.
 
-If no single move helps, a chain of them may. Members with 6, 5 and 4 partitions end with 5, 5 and 5. For that, the
-first must share topics with the second, and the second with the third. If no chain helps either, no assignment is more
-even.
+If no single move helps, a chain of them may. Say members have 6, 5 and 4 partitions, and the first shares topics only
+with the second. If the second shares topics with the third, a chain gives each of them 5. If no chain helps either, no
+assignment is more even.
 
 Source: ours, beyond H1 of spec groups 5.6, which asks for single moves only. It makes the sizes unique, so that the
 cooperative rounds of 5.7 end at the intended sizes.

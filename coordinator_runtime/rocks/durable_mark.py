@@ -39,7 +39,7 @@ _sync_file = getattr(os, "fdatasync", os.fsync)
 
 
 class FileGrowth(NamedTuple):
-    """Growth of the newest of several numbered files. Newer files have greater numbers."""
+    """Growth of the newest of several numbered files. Newer files have greater numbers, and no number is below 1."""
 
     number: int = 0
     """Number of the file; 0 if nothing is known."""

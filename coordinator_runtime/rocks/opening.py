@@ -190,7 +190,7 @@ def _read_meta(directory: StoreDirectory) -> Found | None:
 
 
 def _check_format(directory: StoreDirectory, format_version: int) -> None:
-    """Raises StoreRefused for any format but the known one; 0 is a store that was never finished."""
+    """Check the format. Raises StoreRefused for any but the known one; 0 is a store that was never finished."""
     if format_version > own_rows.FORMAT_VERSION:
         raise StoreRefused(
             f"the store in {directory.path} has format {format_version}, this program knows formats up to"
@@ -204,7 +204,7 @@ def _check_format(directory: StoreDirectory, format_version: int) -> None:
 
 
 def _check_demands(directory: StoreDirectory, found: Found, families: Sequence[str]) -> None:
-    """Raises StoreRefused if only a newer program knows some of the stored data."""
+    """Check that this program knows all that is stored. Raises StoreRefused if only a newer program does."""
     identity = found.identity
     demands = own_rows.unknown_demands(identity.features, found.demands)
     strangers = sorted({*families} - {_UNUSED_FAMILY} - {family.name for family in Family})
@@ -346,7 +346,7 @@ def open_read_only(path: Path | str) -> ReadOnlyStore:
 
 
 def _check_restored(directory: StoreDirectory) -> None:
-    """Raises StoreRefused for a directory into which a backup is being restored, or was restored only in part."""
+    """Check that no backup is being restored into the directory, or was restored only in part. Raises StoreRefused."""
     if directory.restoring_path.exists():
         raise StoreRefused(
             f"a restore into {directory.path} is under way or was cut short: once none is, run `txnctl restore` again,"
@@ -355,7 +355,7 @@ def _check_restored(directory: StoreDirectory) -> None:
 
 
 def _check_start(directory: StoreDirectory, inspected: Inspection, shard_count: int, *, accept_data_loss: bool) -> None:
-    """Raises StoreRefused if a server with these settings must not start on the inspected store."""
+    """Check that a server with these settings may start on the inspected store. Raises StoreRefused if not."""
     found = inspected.found
     if found is not None and found.shard_count != shard_count:
         raise StoreRefused(

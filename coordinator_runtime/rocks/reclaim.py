@@ -25,8 +25,8 @@ from coordinator_runtime.store import Family, KeyRange
 
 GROWN_BYTES_MIN: Final = 32 << 20
 GROWN_PARTS: Final = 4
-"""Part, one in this many, of the size of the sorted files after the last compaction. Once they have grown by that and
-by GROWN_BYTES_MIN, the ranges are compacted at once."""
+"""Divisor of the size of the sorted files after the last compaction. Once they have grown by that part of it, and by
+GROWN_BYTES_MIN, they may hold much deleted data. Then the noted ranges are compacted at once."""
 PAUSE_MS: Final = 10_000
 PAUSE_FACTOR: Final = 50
 """Factor on the duration of the last compaction: the least pause before the next one, if little may have been

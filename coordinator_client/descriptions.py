@@ -154,8 +154,8 @@ class PartitionExplanation(PartitionDescription):
 
 
 def transaction_description(found: txn.TransactionDescription) -> TransactionDescription:
-    """Return a transactional id as the server described it. If the server refused the request, only id and history are
-    set."""
+    """Return a transactional id as the server described it. If the server refused to describe it, only id and history
+    are set."""
     return TransactionDescription(
         transactional_id=found.transactional_id,
         state=found.state,

@@ -58,7 +58,7 @@ class Flights:
         return len(self._flights)
 
     def has_other_than(self, number: int | None) -> bool:
-        """Return True if another call than this one, for which no caller waits, is in flight."""
+        """Return True if a call other than `number` is in flight; no caller waits for that one."""
         return len(self._flights) > (number in self._flights)
 
     def start(

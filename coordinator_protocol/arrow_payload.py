@@ -1,11 +1,10 @@
 """Check that bytes are one Arrow record batch of the agreed schema, without the Arrow library.
 
 The server accepts only payloads that every reader can decode. It does not carry Arrow, which is larger than everything
-else together. One message of one fixed schema is simple. A description (a flatbuffer) lists the arrays
-and the places of their buffers in the body, and there are a few rules for the buffers of each array. So the description
-is read field by field, and the buffers are checked as in Arrow's own full validation. Where this is stricter than
-Arrow, it refuses payloads that no writer makes. A property test checks every payload that passes here with Arrow
-itself.
+else together. One message of one fixed schema is simple. A description (a flatbuffer) lists the arrays and the places
+of their buffers in the body. There are a few rules for the buffers of each array. So the description is read field by
+field, and the buffers are checked as in Arrow's own full validation. Where this is stricter than Arrow, it refuses
+payloads that no writer makes. A property test checks every payload that passes here with Arrow itself.
 
 Source: the Arrow columnar format, "Encapsulated message format" and "RecordBatch message"; the schema in `log.proto`.
 """

@@ -117,8 +117,8 @@ class MethodRule(Struct, frozen=True):
     has_reserve: bool = False
     """True if more calls of this method are admitted than of others, because it frees resources."""
     is_large_answer: bool = False
-    """True if the method only reads and its answer may be large: it waits for its turn, and until the limit of
-    answer bytes allows it."""
+    """True if the method only reads and its answer may be large. It waits for its turn, and until the limit of answer
+    bytes allows it."""
     is_repeatable: bool = False
     """True if a lost answer needs no question: the method reads, or states all that its caller wants. A join or
     heartbeat changes state, but each states all the member wants. So does a change of a topic's settings, or a load or

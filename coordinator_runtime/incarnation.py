@@ -6,7 +6,7 @@ META, keeps the two apart. It grows before anything else is written, and numbers
 incarnation can have assigned.
 
 It is the second of its beginning, counted from 2025, and so grows even if the number of the lost incarnation is
-unknown: a backup that is restored twice begins two incarnations with two numbers. Counters (producer ids, csns) begin
+unknown. A backup that is restored twice begins two incarnations with two numbers. Counters (producer ids, csns) begin
 at the incarnation times the number that one incarnation can use up in a second. A plain restart loses nothing that was
 answered, and begins no incarnation.
 

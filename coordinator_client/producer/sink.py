@@ -171,7 +171,7 @@ class SinkClient:
 
     def join(self, batch_id: int, *, attempt: str, transaction_timeout_ms: int) -> SinkMember | CommittedBatch:
         """Return a new member of a batch; or a `CommittedBatch` if it is already committed and there is nothing to
-        write. The first join of a new run, or for a later batch, gives up all undecided members of earlier ones.
+        write. The first join of a new run, or for a later batch, gives up all members that were undecided before.
 
         Raises: Fenced for a run that another one replaced. Rejected for a batch before the current one. Retriable or
         OutcomeUnknown at the deadline. A call that is interrupted, or whose outcome is unknown, aborts the member that

@@ -12,7 +12,7 @@ segment/..., segment_length/...   (`coordinator_runtime/rocks/segment_rows.py`)
 ```
 Of other names, an unknown one that begins with `!` refuses the store, and any other unknown one is left alone.
 
-A feature adds something that an older program must not overlook, without a new format number: the program that begins
+A feature adds something that an older program must not overlook, without a new format number. The program that begins
 to use it writes its name before the first row of its kind. There is none yet.
 """
 

@@ -5,8 +5,8 @@ segment/ + segment u32 + partition u32   ->  last offset u64   the greatest key 
 segment_length/ + segment u32            ->  length u64        once the next file is begun: this one grows no more
 ```
 A file is needed as long as it has a row of the first kind. The row is deleted when a range delete in LOG covers all
-keys of the partition that it stands for. Then the partition was deleted, or its log start has passed the last of them. So no
-log is ever searched for references.
+keys of the partition that it stands for. Then the partition was deleted, or its log start has passed the last of them.
+So no log is ever searched for references.
 """
 
 from __future__ import annotations

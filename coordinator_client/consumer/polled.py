@@ -108,7 +108,7 @@ class Unread:
         self._next = 0
 
     def put_back(self) -> None:
-        """Return the record seen by `has_next` once more: its caller was interrupted before it got the record."""
+        """Go back to the record seen by `has_next`: its caller was interrupted before it got the record."""
         self.records.__setstate__(self._next)  # type: ignore[attr-defined]  # a list's iterator has it
 
     @property

@@ -179,8 +179,8 @@ class ConsumerShell:
         self._look_up(partitions, LATEST)
 
     def rewind(self, batch: ConsumerRecords) -> None:
-        """Return the records of this batch again with the next poll, except those of partitions that are no longer
-        assigned. Use it after a transaction was aborted."""
+        """Move back, so that the next poll returns the records of this batch again, except those of partitions that are
+        no longer assigned. Use it after a transaction was aborted."""
 
         def move(_: ConsumerCore) -> None:
             for each in reversed(batch.slices):
@@ -190,7 +190,7 @@ class ConsumerShell:
         self._do(move)
 
     def pause(self, partitions: Partitions) -> None:
-        """Return no records of these partitions from `poll` until `resume`; they stay assigned.
+        """Keep `poll` from returning records of these partitions until `resume`; they stay assigned.
 
         Their fetched records are kept while there is space, and fetched again otherwise, so they never block other
         partitions. Raises: Rejected.
@@ -198,7 +198,7 @@ class ConsumerShell:
         self._set_paused(partitions, is_paused=True)
 
     def resume(self, partitions: Partitions) -> None:
-        """Return records of these partitions from `poll` again. Raises: Rejected if one is not assigned."""
+        """Let `poll` return records of these partitions again. Raises: Rejected if one is not assigned."""
         self._set_paused(partitions, is_paused=False)
 
     def paused(self) -> frozenset[TopicPartition]:

@@ -72,7 +72,7 @@ class ProducerCore(ProducerProgress):
 
     @property
     def is_full(self) -> bool:
-        """True if so many bytes wait to be sent that no more are taken."""
+        """True if so many bytes are unsent or in flight that answers must come before more are taken."""
         return self.sender.waiting.buffered_bytes >= self.plan.buffer_bytes_max
 
     @property

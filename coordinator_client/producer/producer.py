@@ -296,8 +296,8 @@ class Producer(ProducerShell):
     def _turn(self, then: str | None = None, *, asks: bool = False) -> Transmission | None:
         """Hand the arrived answers to the core and start the attempts that are due; does not wait.
 
-        `then`: name of the caller's next step. With `asks`, an attempt is returned instead of started if it is the only
-        one in flight. Its caller can then wait for it in this thread.
+        `then`: name of the step that the caller is in afterwards. With `asks`, an attempt is returned instead of
+        started if it is the only one in flight and this is faster. The caller then waits for it in this thread.
         """
         # Read before the core notes that an attempt starts: this raises in a forked child, where no attempt can start.
         transport = self._transport = self._connection.transport

@@ -140,7 +140,7 @@ def bars(
     width = step * 0.8 / len(series)
     parts = [_text(_LEFT, 18, title, "start", size=14)]
     for number, label in enumerate(series):
-        left = _LEFT + number * 160
+        left: float = _LEFT + number * 160
         parts += [_rectangle(left, 28, 12, 12, number), _text(left + 18, 39, label, "start")]
     parts.append(f'<path d="M{_LEFT},{_TOP} V{bottom} H{_LEFT + _PLOT_WIDTH}" fill="none" stroke="black"/>')
     for place, (label, values) in enumerate(groups.items()):

@@ -58,8 +58,8 @@ class AclService:
     def create(self, acls: Sequence[Acl], context: CallContext, *, validate_only: bool) -> Pending[AclsChanged]:
         """Add ACLs, all of them or none; existing ones stay. They are durable and in force when the reply comes.
 
-        Raises Refused: CLUSTER_AUTHORIZATION_FAILED; INVALID_REQUEST, which names the ACL at fault; POLICY_VIOLATION if
-        there would be too many.
+        Raises Refused: CLUSTER_AUTHORIZATION_FAILED; INVALID_REQUEST, with the ACL at fault and the reason;
+        POLICY_VIOLATION if there would be too many.
         """
         require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         _check_count(len(acls), "ACLs")
@@ -93,7 +93,7 @@ class AclService:
 
     def _change(self, operation: Operation, context: CallContext) -> Pending[AclsChanged]:
         def changed(reply: AclsChanged) -> AclsChanged:
-            # Before the reply, and before any other reply of the same commit group.
+            # Before this reply and the later ones of its commit group. The listener runs after all of them.
             self._access.renew()
             return reply
 
@@ -109,7 +109,7 @@ class AclService:
         return AclsChanged(tuple(found), self._acls.durable_version())
 
     def check(self, question: AclQuestion, context: CallContext) -> AclAnswer:
-        """Tell if a principal may do something, and which ACL decides. Callers may always ask about themselves.
+        """Return if a principal may do something, and the ACL that decides. Callers may always ask about themselves.
 
         Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
         """

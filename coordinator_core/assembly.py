@@ -185,7 +185,7 @@ class Core:
 
 
 class LocalMarkers:
-    """Implements `coordinator_runtime.ports.MarkerPort` for participants in this process, by their functions."""
+    """Implements `coordinator_runtime.ports.MarkerPort` with the functions of participants in this process."""
 
     def __init__(self, partitions: PartitionMarkers, groups: GroupParticipant) -> None:
         self.partition_marker = partitions.partition_marker

@@ -1,6 +1,7 @@
-"""Reasons that keep committed readers from the end of a partition. The log and the coordinator only know them together.
+"""Reasons that keep committed readers from the end of a partition. Only log and transaction coordinator together know
+them.
 
-`explain` is the rule: it turns the knowledge of both, and the rights of the caller, into the answer. All of it is
+`explain` is the rule: it turns the knowledge of both, and the rights of the caller, into the answer. Both parts are
 durable state, read in one turn of the loop, so no transaction ends between two lookups.
 """
 
@@ -63,7 +64,7 @@ class Blocking(Struct, frozen=True, kw_only=True):
     is_owner_hidden: bool = False
     """True if an id has the producer id and the caller may not describe that id."""
     time_left_ms: int | None = None
-    """Time until the server aborts it (ms); None if no timeout applies."""
+    """Time until the server aborts it (ms); None if the server will not abort it."""
     hanging_reason: HangingReason | None = None
     transactional_id: str = ""
     """For a hanging transaction: the id that currently has its producer id; empty if none has, or if it is hidden."""
@@ -132,8 +133,8 @@ class PartitionExplainer:
         self._authorizer = authorizer
 
     def explain_partition(self, command: ExplainPartition, context: CallContext) -> Pending[Explanation]:
-        """Explain why committed readers of a partition do not advance. The caller needs DESCRIBE on the topic. To see
-        the producer it needs READ on the topic, and to see the owner DESCRIBE on that transactional id.
+        """Explain why committed readers of a partition do not advance. The caller needs DESCRIBE on the topic. It needs
+        READ on the topic to see the producer, and DESCRIBE on the transactional id to see the owner.
 
         Raises Refused INVALID_REQUEST for an invalid partition name, and for a history that is too long. Refused:
         TOPIC_AUTHORIZATION_FAILED, and if there is no such partition or its shard does not serve.

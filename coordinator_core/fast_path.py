@@ -412,7 +412,7 @@ class FastPath:
         self, name: str, batches: Sequence[FastBatch], size_bytes: int, context: CallContext
     ) -> tuple[list[Target], set[int], TransactionShard, Transaction]:
         """Return the partitions of batches, their ordinals, the shard of the id and its transaction. Raises NotCommon,
-        and Refused for a caller without WRITE on a topic."""
+        and Refused for a caller without WRITE on the id or on a topic."""
         if not batches or context.client_txn_version < CLIENT_TXN_VERSION:
             raise NotCommon
         self._check_common(name, size_bytes, context)
@@ -429,13 +429,14 @@ class FastPath:
             ordinals.add(target[1].ordinal)
         shard: Any = self._served.get(self._parts.router.shard_key(name))
         current: Transaction | None = None if shard is None else shard.acting(name)
-        # A member of a batch needs the permission for its sink, which the general path checks.
+        # A member of a sink's batch also needs the permission for its sink, which the general path checks.
         if current is None or current.member is not None or len(ordinals) < len(batches):
             raise NotCommon
         return targets, ordinals, shard, current
 
     def _check_common(self, name: str, size_bytes: int, context: CallContext) -> None:
-        """Raise NotCommon for an unusual call, and Refused for a caller without WRITE on the id."""
+        """Return only if the id and the caller are common. Raises NotCommon for a second call of the id, an id with
+        parked calls, another caller, or too many bytes; Refused for a caller without WRITE on the id."""
         first = self._context or self._begin(context)
         queues = self._parts.runtime.parking.queues
         if (
@@ -494,7 +495,7 @@ class FastPath:
         operation = write.hold(OutcomeNumber(marker.coordinator_shard, before.csn), marker)
         shard: Any = self._served.get(operation.shard)
         if not isinstance(shard, GroupShard) or shard.group(write.group_id) is None:
-            # A new group has an event of its own, which the general path emits once.
+            # A new group has one `GroupCreated`. Two calls of a message would each emit it.
             raise NotCommon
         decision = operation.decide(shard, self._turn)
         if decision.joins:
@@ -506,8 +507,8 @@ class FastPath:
 
 def _takes(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
     """Return True if a batch and the marker behind it are appended, and nothing else happens. The transaction
-    coordinator has admitted the batch. Call it once per producer. Raises Refused as `rules.judge_append` and
-    `rules.judge_marker`."""
+    coordinator has admitted the batch. It must be appended before the producer's next batch is judged. Raises Refused
+    as `rules.judge_append` and `rules.judge_marker`."""
     entry, head = draft.entry(marker.producer_id), draft.head
     return (
         (entry is None or entry.open_transaction is None)
@@ -518,8 +519,8 @@ def _takes(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
 
 def _admits(draft: PartitionDraft, batch: BatchHeader) -> bool | None:
     """Return True if a batch of an open transaction is appended at once. False means that the transaction coordinator
-    must admit it first; None means that something else happens. Call it once per producer. Raises Refused as
-    `rules.judge_append`."""
+    must admit it first; None means that something else happens. It must be appended before the producer's next batch is
+    judged. Raises Refused as `rules.judge_append`."""
     entry, log_start_offset = draft.entry(batch.producer_id), draft.head.log_start_offset
     verdict = rules.judge_append(entry, batch, is_admitted=False, log_start_offset=log_start_offset)
     if verdict is not _ADMIT:

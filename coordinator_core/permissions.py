@@ -1,4 +1,4 @@
-"""The table of permissions: the questions of each procedure, by kind of resource, and the extent of a refusal.
+"""The table of permissions: what each procedure asks, of which kind of resource, and the extent of a refusal.
 
 Services ask the questions, and this table lists them, so one page tells an operator what to allow. An authorizer that
 enforces ACLs refuses to answer any other question (`access.py`). A test checks that every question of a row is asked.

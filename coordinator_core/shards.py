@@ -53,7 +53,7 @@ def catalog_kind(catalog: CatalogShard) -> ShardKind:
 
 
 def counters_kind(counters: CountersShard) -> ShardKind:
-    """Return the kind of the counters shard (producer ids and csns), with nothing in it yet."""
+    """Return the kind of the counters shard (producer ids, commit sequence numbers), with nothing in it yet."""
     return ShardKind(
         coordinator=Coordinator.COUNTERS,
         shard_count=1,
@@ -147,7 +147,7 @@ def transactions_kind(
 
 
 def leave_markers_to_the_next_load(loader: ShardLoader, sender: MarkerSender) -> None:
-    """Send no markers any more for a shard that stops serving. Its next load sends all of them again. Answers to
+    """Have no more markers sent for a shard once it stops serving. Its next load sends all of them again. Answers to
     markers under way must not complete transactions that are not loaded here any more (spec transactions 7)."""
 
     def on_change(change: ShardChange) -> None:
@@ -160,7 +160,7 @@ def leave_markers_to_the_next_load(loader: ShardLoader, sender: MarkerSender) ->
 def send_members_away_with_their_shard(
     loader: ShardLoader, router: ShardRouter, answers: LateAnswers, news: News
 ) -> None:
-    """Answer waiting calls with NOT_COORDINATOR at once when their shard stops serving: JoinGroup, SyncGroup, and
+    """Have waiting calls answered with NOT_COORDINATOR as soon as their shard stops serving: JoinGroup, SyncGroup, and
     heartbeats that wait for news (spec groups 2.12)."""
 
     def on_change(change: ShardChange) -> None:

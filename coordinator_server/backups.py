@@ -25,7 +25,7 @@ from coordinator_runtime.store import StoreFailed, StoreRefused, StoreUnreadable
 from coordinator_server.metrics.instruments import MS, Readings, by_label, counts, single
 
 RETRY_MS: Final = 60_000
-"""Delay of the next scheduled backup after a failed one."""
+"""Delay of a scheduled backup after a failed one, or while another is being made. At most the interval applies."""
 
 ResultT = TypeVar("ResultT")
 
@@ -225,7 +225,7 @@ class ServerBackups:
     def standings(self) -> Pending[Sequence[BackupStanding]]:
         """Return the backups, as `BackupMaker.standings`."""
 
-        # Read now: the backup may become complete after the directory was listed and before the list is used.
+        # Read before the directory is: a backup that completes after the listing would be missing from both.
         work = None if self._work is None or self._work.manifest is not None else self._work
 
         def with_newest(found: Sequence[KeptBackup]) -> Sequence[BackupStanding]:

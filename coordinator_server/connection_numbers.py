@@ -30,6 +30,6 @@ class ConnectionNumbers:
     certificates: Mapping[str, CertificateNumbers] = field(default_factory=dict)
     """Certificates by address of the listener; for a server only."""
     insecure_listeners: int = 0
-    """Listeners that are open to other machines without protection, which `insecure` permits; for a server only."""
+    """Number of listeners open to other machines without protection, as `insecure` permits; for a server only."""
     unauthenticated: Mapping[str, int] = field(default_factory=dict)
     """Number of refused callers by reason; for a server only."""

@@ -8,7 +8,7 @@ In groups, a line is written for:
 - every member that joins or leaves;
 - every rebalance that begins, fails or completes;
 - every group that is created, removed or converted to the other protocol;
-- targets that cannot be computed, and offsets that expire.
+- targets that cannot be computed, and offsets that expire or are deleted.
 
 A removed member is a warning with advice, because its client may not know or report the cause. Committed offsets have
 no line, because there are too many.

@@ -189,8 +189,7 @@ class GrpcTransport:
         )
 
     def _watch_connections(self) -> None:
-        """Log refused connections, which gRPC does not report. They are likely whenever nearly as many are open as
-        allowed."""
+        """Log when about as many connections are open as allowed. gRPC refuses further ones without a report."""
         loop = asyncio.get_running_loop()
         self._next_watch = loop.call_later(_WATCH_SECONDS, self._watch_connections)
         # In a thread, because the system's table may be long. No state of ours is touched there.

@@ -68,7 +68,7 @@ class LoopStream(Protocol):
         """Note that the stream has ended. Nothing sent from now on arrives."""
 
     def announce_stop(self) -> None:
-        """Prepare for the shutdown of the server."""
+        """Note that the server is shutting down."""
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class SessionStream:
             body = self._session.take()
             if body is None:
                 return
-            # Free of cost together with an answer. Alone it would wake the network's thread.
+            # Together with an answer, credit costs nothing. Alone it would wake the network's thread.
             self._grant()
             self._send(body, self._session.leaving_bytes)
 

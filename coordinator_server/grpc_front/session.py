@@ -1,8 +1,8 @@
 """The session stream: many calls in one message, and many answers in one message back.
 
-A message of a stream costs as much as a unary call, whatever its size. So a session takes the calls of a message in the
-order sent, through the same handler as unary calls. It gathers the answers that come while the last message is being
-written. It knows no network: an adapter passes bytes in and takes bytes out.
+A message of a stream costs as much as a unary call, however many calls are in it. So a session takes the calls of a
+message in the order sent, through the same handler as unary calls. It gathers the answers that come while the last
+message is being written. It knows no network: an adapter passes bytes in and takes bytes out.
 
 Source: design 6 (`Session`).
 """

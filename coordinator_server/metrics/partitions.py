@@ -88,7 +88,7 @@ class LogNumbers:
             self._deleted[labels] = self._deleted.get(labels, 0) + event.offsets
 
     def removed(self, event: RowsRemoved) -> None:
-        """Count rows before a log start that are being removed from the store."""
+        """Count the bytes of rows before a log start that are being removed from the store."""
         ref = self.partition(event.ordinal)
         if ref is not None:
             self._removed[ref.topic,] = self._removed.get((ref.topic,), 0) + event.size_bytes

@@ -85,8 +85,8 @@ class ServerNumbers:
 
 @dataclass(slots=True, kw_only=True)
 class AllReadings:
-    """All readings for the collector, which calls it on the loop. Before the state is loaded it leaves out the numbers
-    of transactions, partitions and groups."""
+    """All readings for the collector, which calls it on the loop. Before the state is loaded it reports loading shards
+    and the results of calls, and leaves out the state of transactions, partitions and groups."""
 
     numbers: ServerNumbers
     config: MetricsConfig

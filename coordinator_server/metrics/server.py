@@ -35,7 +35,7 @@ _REJECTIONS: Final = {
 }
 
 _LAG_INTERVAL_MS: Final = 250
-"""Interval of the measurements of the loop's lag: rare enough to cost nothing, frequent enough to notice a stall that
+"""Interval of the measurements of the loop's lag: rare enough to cost nothing, frequent enough to meet a stall that
 callers notice."""
 
 

@@ -82,7 +82,7 @@ class TransactionNumbers:
         if before is None or before.state is not state:
             self._move(before, after)
         if state is TransactionState.ONGOING:
-            # The id may have been ONGOING before, so that `_move` was not called.
+            # If the id was ONGOING before, `_move` was not called and has not noted this.
             if after.prepared_ms is not None:
                 self._awaited_since_ms[after.transactional_id] = after.prepared_ms
                 if after.member is not None:

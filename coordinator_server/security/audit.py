@@ -78,7 +78,7 @@ class AuditLog:
     """Writes lines and counts them. Called on the loop."""
 
     def __init__(self, clock: Clock, write: Callable[..., None] = _written) -> None:
-        """Start all counts at zero. `write` takes the kind and the fields of a line."""
+        """Log with `write`, which takes the kind and the fields of a line."""
         self._clock = clock
         self._write = write
         self._alike: dict[tuple[str, ...], _Window] = {}

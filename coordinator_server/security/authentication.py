@@ -28,7 +28,7 @@ from coordinator_server.idle_sessions import IdleSession, IdleSessions
 AGAIN_SECONDS: Final = 5.0
 """Interval of the checks of credentials of open sessions."""
 LEFT_TO_END_SECONDS: Final = 30.0
-"""Time for which a session with invalid credentials may wait for answers to its earlier calls."""
+"""Time for which a session may wait for answers to its earlier calls after its credentials became invalid."""
 SIGNATURES_PER_SECOND: Final = 20
 SIGNATURES_AT_ONCE: Final = 50
 """Permitted wrong signatures of one host: per second, and in a burst. A check takes a quarter of a millisecond, so the
@@ -260,8 +260,8 @@ class Callers:
         levels: Levels | None = None,
         idle: IdleSessions | None = None,
     ) -> None:
-        """Set up the callers. Without an authenticator all callers are `principal`. Without `idle` sessions never time
-        out."""
+        """Set up the callers. Without an authenticator all callers are `principal`. Without `idle` sessions may be idle
+        for any time."""
         self._authenticator = authenticator
         self._principal = principal
         self._levels = levels
@@ -284,13 +284,14 @@ class Callers:
         return connection if self._authenticator is None else KnownConnection(principal, connection)
 
     def principal_of_session(self, shown: Presented, host: str) -> str:
-        """Return the principal of a new session. Raises Unauthenticated, and Unanswered if it has too many sessions."""
+        """Return the principal of a new session. Raises Unauthenticated, and Unanswered if it has its maximum of
+        sessions."""
         principal = self.principal(shown, host)
         self._check(Level.SESSIONS, principal)
         return principal
 
     def enter(self, principal: str, connection: int) -> None:
-        """Count a connection for the principal of its first call. Raises Unanswered if the principal has too many."""
+        """Count a connection for the principal of its first call. Raises Unanswered if that has its maximum."""
         if connection not in self._connections and self._levels is not None:
             self._check(Level.CONNECTIONS, principal)
             self._connections[connection] = principal

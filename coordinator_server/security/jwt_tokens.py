@@ -35,7 +35,7 @@ _OF_RSA: Final = frozenset({"RS256", "PS256"})
 _RSA_BITS_MIN: Final = 2_048
 _REQUIRED: Final = ("exp", "iat", "iss", "aud")
 _SECONDS_MAX: Final = 253_402_300_799
-"""The end of the year 9999. Later values are invalid, because not every number can be computed with."""
+"""The end of the year 9999. Later times are invalid, because arithmetic with arbitrary numbers can fail."""
 _SECRET_PARTS: Final = frozenset({"d", "k"})
 """Members of a JWK that only a secret key has: its reader could sign (RFC 7518)."""
 _KNOWN_MAX: Final = 10_000

@@ -106,7 +106,7 @@ class ReloadingCredentials:
 
 
 class Taken:
-    """The credentials that one handshake maker uses at present."""
+    """The credentials that one endpoint of TLS uses for its handshakes."""
 
     def __init__(self, kept: ReloadingCredentials) -> None:
         self._kept = kept

@@ -85,16 +85,17 @@ class Config(AccessConfig):
     """Let gRPC tools query the names and messages of the services."""
 
     accept_data_loss: bool = False
-    """Start although the store holds less than was reported durable. The rest must be the state of an earlier moment,
-    or lack only batches that were in a missing file. The missing data is lost permanently, so look for the backup first
-    and set this once. It does not help if files contradict each other: such a start is always refused."""
+    """Start although the store holds less than was reported durable. The remaining data must be the state of an earlier
+    moment, or lack only batches that were in a missing file. The missing data is lost permanently, so look for the
+    backup first, and set this for one start only. It does not help if files contradict each other: such a start is
+    always refused."""
 
     transaction_max_timeout_ms: Positive = 900_000
     """Longest transaction timeout that a producer may request. Too small: long jobs are refused. Too large: a dead
     producer holds back every committed reader of its partitions for that long."""
 
     transactional_id_expiration_ms: Positive = EXPIRATION_MS
-    """Time after which an unused transactional id is forgotten. An open transaction, or one that is being completed,
+    """Time after which an unused transactional id is forgotten. An id whose transaction is open or being completed
     never is. Too small: a producer that pauses gets INVALID_PRODUCER_ID_MAPPING and must initialise again. Too large:
     ids that will not be used again keep their memory."""
 
@@ -106,9 +107,9 @@ class Config(AccessConfig):
 
     default_retention_ms: KeptLimit = FOR_EVER
     """Retention time of records in topics that have no `retention_ms` of their own; -1 for no limit. It counts from the
-    newest timestamp, or from the time of writing if that is earlier or there is no timestamp. Records are removed one
-    index entry of the log (1 MiB or 256 batches) at a time. They stay until all transactions that began earlier have
-    ended. Too small: readers that pause lose records. Too large, or -1: the disk fills."""
+    newest timestamp, or from the time of writing if that is earlier or there is no timestamp. Records are removed in
+    whole sections of the log (1 MiB or 256 batches). They stay until all transactions that began earlier have ended.
+    Too small: readers that pause lose records. Too large, or -1: the disk fills."""
 
     default_retention_bytes: KeptLimit = FOR_EVER
     """Bytes of its log that each partition keeps in topics that have no `retention_bytes` of their own; -1 for no
@@ -122,8 +123,8 @@ class Config(AccessConfig):
     writing."""
 
     retention_check_interval_ms: Positive = REMOVAL_INTERVAL_MS
-    """Interval of the searches for records beyond retention. Too small: processor time. Too large: the disk holds more
-    than retention allows."""
+    """Pause between two searches for records beyond retention. Too small: processor time. Too large: the disk holds
+    more than retention allows."""
 
     history_retention_ms: KeptLimit = HISTORY_RETENTION_MS
     """Retention time of the history of transactions and groups; -1 for no limit. The newest step of each shard is
@@ -132,7 +133,7 @@ class Config(AccessConfig):
     transaction_two_phase_commit_enable: bool = False
     """Let producers be participants in a two-phase commit that another system coordinates (enable_2pc,
     PrepareTransaction). Their transactions never time out. A forgotten one holds back every committed reader of its
-    partitions until an operator ends it."""
+    partitions until that system or an operator ends it."""
 
     group_session_timeout_ms_min: Positive = 6_000
     """Shortest session timeout that a member of a classic group may request. Too small: a pause of the client or the
@@ -177,7 +178,7 @@ class Config(AccessConfig):
     """Assignors of consumer groups, separated by commas; the first is used if the members prefer none."""
 
     group_consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
-    """Groups with members that may change their protocol: bidirectional, upgrade (classic to consumer), downgrade or
+    """Permitted changes of protocol of groups with members: bidirectional, upgrade (classic to consumer), downgrade or
     disabled. Groups without members may always change."""
 
     group_consumer_assignment_interval_ms: NotNegative = 50
@@ -189,12 +190,12 @@ class Config(AccessConfig):
     change of topics or ACLs."""
 
     group_waits_max: Positive = 100_000
-    """Maximum number of calls of members that wait for each other, and also of those that wait for news. Each costs
+    """Maximum number of calls of members that wait for each other. The same number may wait for news. Each costs
     memory, and no work. Too small: a rebalance with more members takes its whole timeout, and members that could not
     wait are removed."""
 
     offsets_retention_ms: Positive = 7 * 24 * 3_600_000
-    """Time for which the offset of a topic is kept that the group no longer reads. Too small: an application that was
+    """Time for which a group keeps the offset of a topic that it no longer reads. Too small: an application that was
     stopped for longer starts at the beginning or the end. Too large: unused offsets keep their memory."""
 
     offsets_retention_check_interval_ms: Positive = 600_000
@@ -235,15 +236,15 @@ class Config(AccessConfig):
     grow."""
 
     reserved_calls: Annotated[int, Field(ge=0)] = 1_024
-    """Additional calls in work for EndTxn and WriteTxnMarkers alone, which end the waits of others. The same number is
-    reserved for calls of group members that may end the wait of others when no more may wait."""
+    """Additional calls in work for EndTxn and WriteTxnMarkers alone, because they end the waits of others. The same
+    number is reserved for calls of group members that may end the wait of others when no more may wait."""
 
     long_polls_max: Positive = 10_000
     """Maximum number of Fetch calls that wait for records."""
 
     connections_max: Positive = 10_000
-    """Maximum number of connections of callers. Further ones are closed at once (with grpc.aio from about 95 % on). The
-    limit of open files (`ulimit -n`), less those of the store, bounds it too. Too small: clients are kept out. Too
+    """Maximum number of connections of callers. Further ones are closed at once (with grpc.aio from about 95 % on). It
+    is lowered to the number of open files (`ulimit -n`) that the store leaves. Too small: clients are kept out. Too
     large: each may hold its share of memory."""
 
     streams_per_connection_max: Annotated[int, Field(ge=100, le=100_000)] = 4_096
@@ -327,7 +328,7 @@ class Config(AccessConfig):
 
     disk_free_min_bytes: NotNegative = 512 * MEBI
     """Free space of the store's disk below which records are refused with THROTTLING_QUOTA_EXCEEDED, which producers
-    retry. Transactions can still end, offsets can be committed, and deletion frees space. It is measured twice a
+    retry. So transactions can still end, offsets can be committed, and deletion frees space. It is measured twice a
     second; records are taken again once an eighth more is free. 0: off. Too small: the writes between two measurements,
     or a compaction, fill the disk, which ends the server. Too large: space is left unused."""
 
@@ -342,7 +343,7 @@ class Config(AccessConfig):
 
     audit_file: SettingPath | None = None
     """File for the audit log: acts of administrators, refusals and fences, a JSON line each. Not set: the lines are in
-    the common log."""
+    the log of the server."""
 
     audit_file_max_bytes: int = Field(default=16 * MEBI, ge=MEBI)
     """Size at which the audit file becomes NAME.1 and another begins; ten of them are kept. Too small: a busy day
@@ -496,7 +497,7 @@ class Config(AccessConfig):
         return AnswerLimits(self.answer_bytes_max, self.answer_bytes_per_connection_max)
 
     def store_options(self) -> StoreOptions:
-        """Return the memory and log size of the store."""
+        """Return the options of the store: memory, size of its log, and size from which batches go to segments."""
         return StoreOptions(
             write_buffer_bytes=self.write_buffer_bytes,
             block_cache_bytes=self.block_cache_bytes,

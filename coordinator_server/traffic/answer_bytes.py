@@ -4,11 +4,11 @@ With HTTP/2 a caller may ask and not read, and then the answer waits here. Calls
 before they read the store, with a pause, while capacity is short (THROTTLING_QUOTA_EXCEEDED). Calls that write have
 short answers and are never refused for this: a stalled reader must not keep others, or itself, from committing.
 
-A connection that holds something may hold as much as is free less a reserve of a quarter, and at most its own limit.
-This is the "dynamic threshold" of network switches (Choudhury and Hahne 1998). The reserve is added because here it may
-be that nothing ever drains. With authentication, the same applies to each principal with all of its connections, but
-without the reserve. So no principal takes more than half. Until the size of an answer is known, it counts as a large
-one.
+A connection that holds something may hold as much as is free less a reserve, and at most its own limit. This is the
+"dynamic threshold" of network switches (Choudhury and Hahne 1998). The reserve, a quarter of the total limit, is added
+because here it may be that nothing ever drains. With authentication, the same applies to each principal with all of
+its connections, but without the reserve. So no principal takes more than half. Until the size of an answer is known, it
+counts as a large one.
 
 Besides, a caller that holds nothing, or less than a thirty-second of the free bytes, is served. Its answer to Fetch
 ends at that size, or after its first batch. So each stalled connection leaves less for the next, and answers become

@@ -4,9 +4,9 @@ The loop does one thing at a time, and a message may hold calls for seconds of i
 messages begin only for some milliseconds. The rest wait in a queue for each connection, and no session of that
 connection is read meanwhile.
 
-The queues are served round robin, in every other turn of the loop. In the turns between, messages of connections
-without a queue begin at once. They also do so while no queue exists. The calls of one connection begin in order of
-arrival.
+Every other turn of the loop is for the queues alone, which are served round robin. In the turns between, messages of
+connections without a queue begin at once. They also do so while no queue exists. The calls of one connection begin in
+order of arrival.
 
 The loop yields only between calls; a few small calls always begin together, however long they take.
 """
@@ -72,8 +72,8 @@ class FairMessages:
         return connection not in self._queues and self._clock.monotonic_us() < self.until_us
 
     def wait(self, connection: Connection, go_on: GoOn) -> None:
-        """Add calls to the connection's queue. `go_on` is called when it is its turn, and again while it has more. It
-        raises nothing."""
+        """Add calls to the end of the connection's queue. `go_on` is called when it is its turn, and again while it has
+        more. It raises nothing."""
         self._queues.setdefault(connection, deque()).append(go_on)
 
     def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:

@@ -14,9 +14,9 @@ from coordinator_server.traffic.quotas.bucket import Bucket, full, pause_us, tak
 from coordinator_server.traffic.quotas.rules import QuotaRules, Rate
 
 LEVEL_PAUSE_MS: Final = 1_000
-"""Pause after a refusal that ends when the principal gives something back."""
+"""Pause requested by a refusal if the principal must give something back first."""
 CALLS_PAUSE_MS: Final = 50
-"""Pause after a refusal that ends when calls are answered, which takes some group commits."""
+"""Pause requested by a refusal if calls must be answered first, which takes some group commits."""
 PATIENCE_PER_SECOND: Final = 100
 """Number of refusals per second that a principal gets, one after the other, besides a saved burst."""
 PATIENCE_MS_MAX: Final = 1_000

@@ -9,8 +9,8 @@ from coordinator_runtime.ports import Level
 from coordinator_server.traffic.quotas.rules import Rate
 
 REQUEST_BYTES: Final = 1_000
-"""Bytes per counted request, for calls without records. A list of ten thousand names is as much work as some thousand
-small calls."""
+"""Bytes for which a call without records counts as one more request. A list of ten thousand names is as much work as
+some thousand small calls."""
 
 _LEVELS: Final = {
     Waits.NOTHING: Level.CALLS,
@@ -26,7 +26,7 @@ def level_of(rule: MethodRule) -> Level:
 
 
 def rate_of(rule: MethodRule) -> Rate | None:
-    """Return the rate that a call takes from besides one request: bytes of its records, or of those in its answer."""
+    """Return the rate of bytes that a call takes from besides requests: those of the request or of the answer."""
     if rule.brings_records:
         return Rate.PRODUCE_BYTES
     return Rate.FETCH_BYTES if rule.answers_records else None

@@ -18,7 +18,7 @@ class Quotas:
     """The budgets of callers, and the reloaded file with their quotas."""
 
     budgets: Budgets | None = None
-    """Budgets of callers; None, without quotas, if there is neither authentication nor a quotas file."""
+    """Budgets of callers; None if there is neither authentication nor a quotas file, so that no caller is limited."""
     kept: ReloadingQuotas | None = None
 
     @classmethod

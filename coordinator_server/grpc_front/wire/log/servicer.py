@@ -2,7 +2,7 @@
 check numbers and names. Only values that the commands cannot express are refused here.
 
 A value that a batch cannot have is refused for that batch alone. An unknown encoding is refused with
-UNSUPPORTED_FOR_MESSAGE_FORMAT, because a newer server may know it, an unknown compression with
+UNSUPPORTED_FOR_MESSAGE_FORMAT, because a newer server may know it. An unknown compression is refused with
 UNSUPPORTED_COMPRESSION_TYPE. A missing encoding or a control batch is refused with INVALID_RECORD, because no server
 takes it.
 """
@@ -229,7 +229,7 @@ def topic_names(topics: Iterable[log_pb2.TopicName]) -> list[TopicName]:
 
 
 def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
-    """Decode a batch and its partition. Only unknown enum numbers are refused; nothing else is checked."""
+    """Decode a batch and its partition. Only values that have no meaning here are refused; nothing else is checked."""
     batch = item.batch
     name = PartitionName(item.topic, item.topic_id, item.partition)
     header = batch_header(batch)

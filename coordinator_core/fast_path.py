@@ -435,8 +435,9 @@ class FastPath:
         return targets, ordinals, shard, current
 
     def _check_common(self, name: str, size_bytes: int, context: CallContext) -> None:
-        """Return only if the id and the caller are common. Raises NotCommon for a second call of the id, an id with
-        parked calls, another caller, or too many bytes; Refused for a caller without WRITE on the id."""
+        """Return only if id, caller and size are common. Raises NotCommon for an id with another call in the message or
+        with parked calls, for another caller, or beyond the capacity. Raises Refused for a caller without WRITE on the
+        id."""
         first = self._context or self._begin(context)
         queues = self._parts.runtime.parking.queues
         if (

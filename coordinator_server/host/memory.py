@@ -48,7 +48,7 @@ _STATM: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _LOOK_S: Final = 1.0
 _GROWN_BYTES: Final = 32 * MEBI
-"""Minimum growth since memory was last given back; less is not worth the effort."""
+"""Minimum growth over the least resident size so far, and minimum gain of an attempt; less is not worth the effort."""
 _QUIET_SHARE: Final = 0.2
 """Share of one processor below which the process counts as quiet. Then a pause delays no caller."""
 _WAIT_LOOKS_MAX: Final = 60

@@ -11,6 +11,6 @@ reply = core.transactions.service.init_producer_id(command, context)
 reply.on_settled(answer)  # a value, or Refused with its error code; durable by then
 ```
 
-Reading order: `assembly`, `permissions` (what each method asks of the authorizer), `access`, `shards`; then `fast_path`
+Reading order: `assembly`, `permissions` (what each method asks of the authorizer), `access`, `shards`. Then `fast_path`
 (the usual calls, a message at once) and `explanation` (why readers of a partition wait).
 """

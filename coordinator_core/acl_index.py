@@ -58,8 +58,8 @@ class _RulesOfOne:
             self.literal[acl.resource_name].append(acl)
 
     def about(self, name: str) -> Iterator[Acl]:
-        """Yield the ACLs that apply to a name: those for exactly this name, those for longer and longer prefixes of it,
-        and those for any name."""
+        """Yield the ACLs that apply to a name: for exactly this name, for ever longer prefixes of it, and for any
+        name."""
         yield from self.literal.get(name, ())
         for length in self.prefix_lengths:
             if length <= len(name):

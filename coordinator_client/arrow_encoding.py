@@ -4,7 +4,7 @@ pyarrow.
 The payload is one encapsulated Arrow IPC record-batch message, without the schema, which is fixed here and in the
 protocol. So a reader uses the columns directly in the received bytes.
 
-Source: design 6 (encodings); spec spark 1.2 and 3.
+Source: design 6 (encodings); docs/spark.md (limits of Spark's Python API).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ message with the same request id, so the server recognises a request that it has
 A server that answers is asked again after 5 to 100 ms. A server that does not answer is asked less and less often, down
 to once a second. A client that was never connected is not retried at all (`first_contact`).
 
-Source: design 6 ("retries name themselves"); spec ecosystem 1 (5 ms -> 100 ms, jittered); Kafka's
+Source: design 6 ("retries name themselves"); docs/clients.md (5 ms -> 100 ms, jittered); Kafka's
 `reconnect.backoff.max.ms` (1,000); KAFKA-7763 (always a deadline).
 """
 

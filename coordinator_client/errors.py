@@ -4,7 +4,7 @@ A code says what happened, in Kafka's numbers. The class says what to do. Becaus
 unknown to this client is still treated by its class. Retriable errors are handled inside the SDK: one reaches a user
 only when the deadline of the call has passed.
 
-Source: design 6; spec ecosystem 1; KIP-588, KIP-691, KIP-1050.
+Source: design 6; docs/clients.md; KIP-588, KIP-691, KIP-1050.
 """
 
 from __future__ import annotations

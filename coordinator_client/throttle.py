@@ -9,7 +9,7 @@ Calls that wait for the same pause continue one after the other, each in its own
 server's rate: it would refuse most of them, and other calls would wait behind the refusals. The gap between two slots
 is the cost of a call according to the server's own answers.
 
-Source: `coordinator_protocol.throttling`; spec security 7.4.
+Source: `coordinator_protocol.throttling`; decision 44.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 All returned values are durable. A call that concerns several parts of the server makes several requests, and the group
 may have moved in between.
 
-Source: spec groups 3.12, 4.3, 4.6, 4.8; spec ecosystem 8, rows 1, 30 and 31; KIP-122, KIP-496.
+Source: spec groups 3.12, 4.3, 4.6, 4.8; docs/tour.md (lag); KIP-122, KIP-496.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Total functions without state that choose a producer's reaction to an error, by its class.
 
-Source: spec ecosystem 1 (one class, one action); spec transactions 2.6, 2.9 and 3; KIP-360, KIP-588, KIP-890.
+Source: docs/clients.md (one class, one action); spec transactions 2.6, 2.9 and 3; KIP-360, KIP-588, KIP-890.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Two facts travel in every reply. The error code is Kafka's number, so that tools
 class is the one action that helps. The class is decided here, per method, by one table. So a client that meets an
 unknown code still knows what to do.
 
-Source: design 6; spec transactions 0 and 2; spec ecosystem 1; KIP-588, KIP-691, KIP-890, KIP-1050.
+Source: design 6; spec transactions 0 and 2; docs/clients.md; KIP-588, KIP-691, KIP-890, KIP-1050.
 """
 
 from __future__ import annotations
@@ -344,7 +344,7 @@ _OVERRIDES: Final[Mapping[tuple[Method, ErrorCode], ErrorClass]] = MappingProxyT
 def error_class(method: Method, code: ErrorCode) -> ErrorClass:
     """Return the one action that helps after `code` from `method`; defined for every pair.
 
-    Source: design 6 ("one committed table"), spec transactions 0, spec ecosystem 1.
+    Source: design 6 ("one committed table"), spec transactions 0, docs/clients.md.
     """
     return _OVERRIDES.get((method, code), _DEFAULT[code])
 

@@ -23,7 +23,7 @@ has that offset too, because it always has the greatest offset of the row.
 Readers need not tell the two forms apart: `control_batch` makes the batch that a tail stands for, byte by byte the same
 as a separate one.
 
-Source: design 6 (csn) and 10; spec log-and-runtime 1.2 and 1.5; spec transactions 2.7; spec store-format 2.2.
+Source: design 6 (csn) and 10; spec log-and-runtime 1.2 and 1.5; spec transactions 2.7; docs/store-format.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The table is used for error classes, admission, quotas, fairness of reads, unknown outcomes and the audit log. So a new
 method is one row. Permissions of callers are elsewhere: `coordinator_core.permissions`.
 
-Source: design 6; spec security 7.4, 7.5 and 9; KIP-219 (serve first, pause afterwards).
+Source: design 6; decision 44; docs/security.md (audit); KIP-219 (serve first, pause afterwards).
 """
 
 from __future__ import annotations

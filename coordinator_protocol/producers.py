@@ -8,7 +8,7 @@ a shard that does not serve.
 
 Sequences run from 0 to 2^31 - 1 and then start again at 0.
 
-Source: ours (docs/decisions/0016-a-producer-id-says-whose-it-is.md); for sequences Kafka's
+Source: ours (docs/decisions/0007-producer-ids-and-csns.md); for sequences Kafka's
 `DefaultRecordBatch.incrementSequence` and `decrementSequence`, spec log-and-runtime 1.3.
 """
 

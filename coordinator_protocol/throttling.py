@@ -1,6 +1,6 @@
 """The longest pause that an answer asks for. `methods` has the calls that are never delayed.
 
-Source: spec security 7.4 and 7.5; KIP-219 (serve first, pause afterwards).
+Source: decision 44; docs/quotas.md; KIP-219 (serve first, pause afterwards).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Three assumptions are made. The clock is not set back by more than the lost inca
 most once per second, on average over the life of a store. Numbers are assigned no faster, on average, than the
 constants here say.
 
-Source: docs/decisions/0028-lines-of-a-store.md; KIP-101 and KIP-320 for leader epochs.
+Source: docs/decisions/0028-incarnations.md; KIP-101 and KIP-320 for leader epochs.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Steps are numbered within their shard without gaps. The number of a row's first 
 follows from the newest row, which must never be trimmed. An array may grow at its end in a later version; fields after
 the known ones are ignored.
 
-Source: spec store-format 2.5; docs/store-format.md.
+Source: docs/store-format.md.
 """
 
 from __future__ import annotations

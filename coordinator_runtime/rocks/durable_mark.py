@@ -8,7 +8,7 @@ at which it is written; a loss inside that interval goes unnoticed.
 Two files could shrink undetected. A MANIFEST put back from an older copy shows some families as they were then and
 others as they are now. RocksDB does not know the segment files. So the mark also holds the growth of these two.
 
-Source: spec log-and-runtime 5.6, store-format 7.
+Source: spec log-and-runtime 5.6; decision 20.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every metric this server exports: name, type, labels and meaning, in one table.
 
 `docs/reference/metrics.md` is generated from it, and a test demands that a real run produces each one. Names and labels
-follow spec ecosystem 3. Transactional ids, producers and members are never labels, because there are too many.
+follow Prometheus' rules. Transactional ids, producers and members are never labels, because there are too many.
 """
 
 from __future__ import annotations

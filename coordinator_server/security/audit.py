@@ -7,7 +7,7 @@ certain. An act that the server did not live to answer has no line; the history 
 Callers cannot fill the disk with it. Of similar lines about one caller only a few are written, and the number of all
 lines per second is limited. The next line has the number of those that were left out.
 
-Source: spec security 9.
+Source: docs/security.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In the lost incarnation a group may have gone on, under generations and epochs t
 group continues above all epochs of that incarnation, without members. They are answered UNKNOWN_MEMBER_ID and join
 again. Committed offsets stay.
 
-Source: ours, docs/decisions/0028-lines-of-a-store.md.
+Source: ours, docs/decisions/0028-incarnations.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ is hidden. That is done within a budget, and the caller continues where the coun
 A header does not say which offsets of its batch are without a record. So an offset inside a compacted batch gives an
 upper bound, too high by the batch's holes at most.
 
-Source: spec ecosystem 8, rows 30 and 31 (lag never reaches zero; lag against the wrong end).
+Source: docs/tour.md (lag never reaches zero; lag against the wrong end).
 """
 
 from __future__ import annotations

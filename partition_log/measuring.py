@@ -5,7 +5,7 @@ The index holds the bytes and records of every finished index entry. Nothing of 
 transaction overlaps it. Otherwise, and at both ends of the range, the headers of batches are read. That is done within
 a budget, and the caller continues where the measurement ended, as with a fetch.
 
-Source: spec spark 8 (splits by offset count are uneven on transactional topics).
+Source: docs/spark.md (splits by offset count are uneven on transactional topics).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 All are queries of readers: nothing is changed. The ranges of one call are looked at in the same moment, from durable
 state, and within one budget. If an answer ends before its range, the caller asks again from there.
 
-Source: spec ecosystem 8, rows 30 and 31; spec spark 8.
+Source: docs/tour.md (lag); docs/spark.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The choices and their precedence are Kafka's. A time for all partitions override
 offsets. An offset may be written as `{"offset":23,"leaderEpoch":0}`, with the leader epoch in which it was learned.
 Then a read fails that would start or end after records that the log has lost since.
 
-Source: spec spark 8; the options startingTimestamp to endingOffsetsByTimestamp of Spark's Kafka source.
+Source: docs/spark.md; the options startingTimestamp to endingOffsetsByTimestamp of Spark's Kafka source.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Option names are matched without regard to case, as in Spark. `advice` has the names, `bounds` has the options for start
 and end of a read.
 
-Source: spec spark 8; the options of Spark's Kafka source.
+Source: docs/spark.md; the options of Spark's Kafka source.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ With `report=ranges` there is one row for each range, with the numbers of visibl
 differs from a read of aborted transactions, and a result can be audited. Visible, aborted and control records and
 the skipped corrupt offsets add up to the offsets of the range, except for offsets that compaction left empty.
 
-Source: spec spark 2 (schema), 3 (sizes), 8 (complaints).
+Source: docs/spark.md (schema, batch sizes).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ranges of offsets that a batch read covers, fixed before the first record is read, so that a repetition returns the
 same.
 
-Pure: positions of the partitions in, ranges out. Source: spec spark 4 and 8.
+Pure: positions of the partitions in, ranges out. Source: docs/spark.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Readers of ranges, which run in the tasks of a query and before that on the driver.
 
 Nothing here opens a connection before `partitions` or `read` runs: Spark pickles readers, and forks its workers.
-Source: spec spark 2 and 9.
+Source: docs/spark.md.
 """
 
 from __future__ import annotations

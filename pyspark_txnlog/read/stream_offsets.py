@@ -5,7 +5,7 @@ in which the offsets were learned, under names that no topic can have. With thes
 that was created anew, a restored log, and a different server. The end of a micro-batch also contains its start: Spark
 does not store the start of the first one, and asks for it again.
 
-Pure. Source: spec spark 4 and 8.
+Pure. Source: docs/spark.md.
 """
 
 from __future__ import annotations

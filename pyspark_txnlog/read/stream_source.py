@@ -4,8 +4,8 @@ Spark repeats it.
 A micro-batch is made only if there is a record to show. After markers and aborted records alone, a stream stays at its
 position, and looks at them only once. An empty trigger costs the server two calls that look at no record.
 
-This needs Spark 4.2 or newer, the first version whose Python sources support read limits and AvailableNow. Source: spec
-spark 2, 4 and 9; Spark's KafkaMicroBatchStream.
+This needs Spark 4.2 or newer, the first version whose Python sources support read limits and AvailableNow. Source:
+docs/spark.md; Spark's KafkaMicroBatchStream.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each attempt of a task joins the batch as a member, writes and seals. The driver
 once. Spark makes new writers for tasks and for `commit`, in other processes. So nothing is kept between calls, and all
 state travels in the messages of the tasks. A sink with at-least-once delivery has no members.
 
-Source: spec spark 5; docs/decisions/0039. Nothing here opens a connection before `write` or `commit` runs.
+Source: docs/spark.md; decision 39. Nothing here opens a connection before `write` or `commit` runs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 values.
 
 An unknown option is an error with advice on what to write instead. Names are those of Spark's Kafka sink where the
-meaning is the same. Source: spec spark 5 and 8.
+meaning is the same. Source: docs/spark.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Conversion of the rows of a query to batches of the log. Columns with the names of Spark's Kafka sink become Arrow
 v1, and each row is assigned to a partition.
 
-The only module of the sink that calls pyarrow. Source: spec spark 5 and 8; design 6 (partitioner).
+The only module of the sink that calls pyarrow. Source: docs/spark.md; design 6 (partitioner).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A decision stores the identity of its markers, and the partitions and groups as they were decided. None of them is
 derived later from subsequent steps.
 
-Source: spec store-format 2.5; docs/store-format.md.
+Source: docs/store-format.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rules of a sink: the runs that may join and decide a batch, and the outcome of members of other batches.
 
-Source: spec spark 5; docs/decisions/0039-one-decision-for-many-members.md.
+Source: docs/decisions/0039-one-decision-for-many-members.md.
 """
 
 from __future__ import annotations

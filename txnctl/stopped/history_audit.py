@@ -1,6 +1,6 @@
 """Checks of the history in a stopped store: its steps, and each key's newest step beside the key's state.
 
-Source: spec store-format 2.5.
+Source: docs/store-format.md.
 """
 
 from __future__ import annotations

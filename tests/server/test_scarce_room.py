@@ -1,4 +1,4 @@
-"""Answers where the room for them is scarce: what each holder may still have (decision 52)."""
+"""Answers where the room for them is scarce: what each holder may still have (decision 19)."""
 
 from __future__ import annotations
 

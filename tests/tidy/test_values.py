@@ -1,6 +1,6 @@
 """Values are frozen, because old ones are kept, shared and compared; what changes is no value, and says so.
 
-Source: docs/decisions/0014-values-are-structs.md."""
+Source: docs/decisions/0001-replies-journal-and-structs.md."""
 
 from __future__ import annotations
 

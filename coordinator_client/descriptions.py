@@ -64,8 +64,8 @@ class TransactionStep:
     state: str
     """State after the step. Dead: the id was forgotten."""
     cause: str
-    """Cause of the step: init, add, client, fence, timeout, admin, topic_deleted, prepare, keep, lost_line or
-    expire."""
+    """Cause of the step: init, add, client, fence, timeout, admin, topic_deleted, prepare, keep, lost_line or expire.
+    For members of a sink's batch also join, decision or given_up."""
     client_id: str
     """Client that asked for the step, together with `host`; both empty = the server itself."""
     host: str
@@ -100,8 +100,7 @@ class TransactionDescription:
     yet."""
     last_update_ms: int
     age_ms: int | None
-    """Time since the transaction was opened or its end began (ms), by the server's clock; None = there is no
-    transaction."""
+    """Time since the transaction opened (ms), by the server's clock; None = none is open or being ended."""
     two_phase: bool
     """True if the open transaction waits for an outside decision and never times out."""
     prepared_ms: int | None

@@ -32,7 +32,7 @@ class ExplainPartition(Struct, frozen=True):
 
     partition: PartitionName
     history_limit: int = 0
-    """Number of recent history entries to return for the id that owns the transaction."""
+    """Number of most recent steps to return of the id that owns the transaction."""
 
 
 class View(Struct, frozen=True, kw_only=True):

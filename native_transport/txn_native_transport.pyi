@@ -133,12 +133,13 @@ class Server:
 
     def set_credentials(self, certificate: bytes, key: bytes, client_ca: bytes | None, is_required: bool) -> None:
         """Serve connections made from now on with TLS 1.2 or 1.3, with these PEM files; open ones go on unchanged.
-        With a CA, callers are asked for a certificate that it signed, and must show one if `is_required`. Call it
-        before `start` first, later on any thread. ValueError for files that cannot be used; then nothing changes."""
+        With a CA, callers are asked for a certificate that it signed, and must show one if `is_required`. The first
+        call must precede `start`; later ones may come on any thread. ValueError for files that cannot be used; then
+        nothing changes."""
 
     def take(self, count: int) -> list[tuple[Any, ...]]:
         """Return up to `count` arrivals. Unary calls come in turns, one of each connection, and no more than 16 of one.
-        Other arrivals come in their order, and have half of `count` if they need it."""
+        Other arrivals come first, in their order, and have at least half of `count` if they need it."""
 
     def give(self, given: list[tuple[object, ...]]) -> None:
         """Hand over all of these, in this order."""

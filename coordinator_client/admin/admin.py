@@ -67,9 +67,10 @@ class TopicSetting:
 
     value: str
     origin: str
-    """Origin of the value: `topic` = set for this topic; `server` = a default of the server; `default` = never set."""
+    """Origin of the value: `topic` = set for this topic; `server` = set in the server's configuration as a default for
+    topics; `default` = built in."""
     inherited_value: str
-    """Value in force for topics without their own."""
+    """Value that applies if the topic has none of its own."""
 
 
 _ORIGINS = {log.CONFIG_ORIGIN_TOPIC: "topic", log.CONFIG_ORIGIN_SERVER: "server", log.CONFIG_ORIGIN_DEFAULT: "default"}
@@ -86,8 +87,7 @@ class TransactionListing:
     start_ms: int
     """Time at which the transaction was opened (Unix ms); -1 = none was opened since the last InitProducerId."""
     age_ms: int | None
-    """Time since the transaction was opened or its end began (ms), by the server's clock; None = there is no
-    transaction."""
+    """Time since the transaction opened (ms), by the server's clock; None = none is open or being ended."""
     two_phase: bool
     """True if the open transaction waits for an outside decision and never times out."""
     prepared_ms: int | None

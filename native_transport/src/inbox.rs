@@ -1,7 +1,7 @@
 //! The queue to Python: calls, messages of streams, and changes of both.
 //!
 //! Unary calls wait in a queue for each connection, and the queues have their turns: a connection with many calls only
-//! delays itself. All other arrivals come in their order, and have half of every turn if they need it.
+//! delays itself. All other arrivals come in their order, and have at least half of every turn if they need it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

@@ -32,7 +32,7 @@ use crate::whole::Whole;
 
 type Eventually<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The methods that exist as streams or without authentication, and the limits of messages.
+/// The methods that are streams, the methods that need no authentication, and the limits of messages.
 pub struct Rules {
     /// The methods that are streams in both directions; all others are unary.
     pub streams: Vec<String>,

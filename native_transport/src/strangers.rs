@@ -74,7 +74,7 @@ impl Strangers {
 
 impl Hosts {
     /// Cut the oldest connection of the host with the most, unless that host is the newcomer's own and the oldest is
-    /// too new.
+    /// younger than `LEFT_ALONE`.
     fn make_room(&mut self, newcomer: &Arc<str>, now: Instant) -> bool {
         let own = self.waiting.get(newcomer).map_or(0, VecDeque::len);
         let Some((host, most)) = self.waiting.iter().max_by_key(|(_, waiting)| waiting.len()) else { return false };

@@ -1557,7 +1557,7 @@ class ListBackupsResponse(_message.Message):
     """Path of the backup directory on the machine of the server."""
     @_builtins.property
     def backups(self) -> _containers.RepeatedCompositeFieldContainer[Global___BackupDescription]:
-        """The oldest first. The last entry is the backup that is being made, or the newest one if that failed."""
+        """The oldest first. The last entry may be the backup that is being made, or the latest attempt if that failed."""
 
     def __init__(
         self,

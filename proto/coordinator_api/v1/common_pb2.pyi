@@ -53,8 +53,8 @@ class _ErrorClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorClass
     """Abort the transaction; the producer can go on with the next one."""
     ERROR_CLASS_RECOVER: _ErrorClass.ValueType  # 4
     """The identity is no longer valid, and no newer instance has it. For example, the transaction timed out and was
-    aborted, or the transactional id expired. Call InitProducerId with the current identity as the expected one,
-    without an EndTxn first. Then go on with the identity that it returns.
+    aborted, or the transactional id expired. Call InitProducerId with the identity that the client holds as the
+    expected one, without an EndTxn first. Then go on with the identity that it returns.
     """
     ERROR_CLASS_REJOIN: _ErrorClass.ValueType  # 5
     """Consumer groups: join the group again."""
@@ -83,8 +83,8 @@ ERROR_CLASS_ABORT: ErrorClass.ValueType  # 3
 """Abort the transaction; the producer can go on with the next one."""
 ERROR_CLASS_RECOVER: ErrorClass.ValueType  # 4
 """The identity is no longer valid, and no newer instance has it. For example, the transaction timed out and was
-aborted, or the transactional id expired. Call InitProducerId with the current identity as the expected one,
-without an EndTxn first. Then go on with the identity that it returns.
+aborted, or the transactional id expired. Call InitProducerId with the identity that the client holds as the
+expected one, without an EndTxn first. Then go on with the identity that it returns.
 """
 ERROR_CLASS_REJOIN: ErrorClass.ValueType  # 5
 """Consumer groups: join the group again."""
@@ -280,7 +280,7 @@ class _IsolationLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Isolat
     """Committed transactions and records outside transactions, up to the last stable offset (LSO). Kafka's number."""
     ISOLATION_LEVEL_READ_UNCOMMITTED: _IsolationLevel.ValueType  # 2
     """Every durable record up to the high watermark, including those of open and aborted transactions. Not Kafka's
-    number: Kafka has 0, which here is the default of a client that sets nothing.
+    number: Kafka has 0, which here is the value that a client sends if it sets nothing.
     """
 
 class IsolationLevel(_IsolationLevel, metaclass=_IsolationLevelEnumTypeWrapper):
@@ -292,7 +292,7 @@ ISOLATION_LEVEL_READ_COMMITTED: IsolationLevel.ValueType  # 1
 """Committed transactions and records outside transactions, up to the last stable offset (LSO). Kafka's number."""
 ISOLATION_LEVEL_READ_UNCOMMITTED: IsolationLevel.ValueType  # 2
 """Every durable record up to the high watermark, including those of open and aborted transactions. Not Kafka's
-number: Kafka has 0, which here is the default of a client that sets nothing.
+number: Kafka has 0, which here is the value that a client sends if it sets nothing.
 """
 Global___IsolationLevel: _TypeAlias = IsolationLevel  # noqa: Y015
 

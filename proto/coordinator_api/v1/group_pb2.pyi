@@ -152,7 +152,7 @@ class JoinGroupResponse(_message.Message):
     skip_assignment: _builtins.bool
     """True if the leader has nothing to compute: the assignment stays."""
     member_id: _builtins.str
-    """The caller's member id. With an error it is the id in the request, or the id to use with MEMBER_ID_REQUIRED."""
+    """The caller's member id. With MEMBER_ID_REQUIRED it is the id to use; with any other error the id in the request."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___JoinGroupMember]:
         """For the leader only: all members."""
@@ -1043,7 +1043,7 @@ class ListGroupsRequest(_message.Message):
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def state_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of states, in any case; an unknown name matches nothing. Empty: all."""
+        """Names of states, case-insensitive; an unknown name matches nothing. Empty: all."""
 
     @_builtins.property
     def type_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

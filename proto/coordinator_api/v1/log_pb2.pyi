@@ -81,8 +81,8 @@ class _CompressionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Compressi
     """Zstandard frames, RFC 8878."""
 
 class Compression(_Compression, metaclass=_CompressionEnumTypeWrapper):
-    """Compression of the payload, done by the client (numbers as in Kafka). A payload is one or several frames of the named
-    format, with nothing after them. Any other number is refused with UNSUPPORTED_COMPRESSION_TYPE.
+    """Compression of the payload, done by the client (numbers as in Kafka). A compressed payload is one or several frames
+    of the named format, with nothing after them. Any other number is refused with UNSUPPORTED_COMPRESSION_TYPE.
     """
 
 COMPRESSION_NONE: Compression.ValueType  # 0
@@ -1493,7 +1493,9 @@ class SnapshotFilter(_message.Message):
     """
     @_builtins.property
     def producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Producer ids. The filter selects their transactional batches that begin at or after the offset in first_offsets."""
+        """Producer ids, each once. The filter selects their transactional batches that begin at or after the offset in
+        first_offsets.
+        """
 
     @_builtins.property
     def first_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -1754,7 +1756,8 @@ class OffsetQuery(_message.Message):
     order of offsets, that the isolation level shows and that has at least this timestamp.
 
     A batch that the server cannot open counts as one record, with its first offset and its largest timestamp. Its
-    payload is damaged, or was never decodable (validate_payload=header). Version 1.0.0 treats every batch like that.
+    payload is damaged, or was never decodable (validate_payload=header). A server of version 1.0.0 treats every batch
+    like that.
     """
     current_leader_epoch: _builtins.int
     """As FetchPartition.current_leader_epoch."""
@@ -2016,8 +2019,8 @@ class MeasureRecordsRequest(_message.Message):
     isolation_level: _common_pb2.IsolationLevel.ValueType
     """Isolation level of the reader."""
     step_bytes: _builtins.int
-    """Positive. A step ends with the first batch that reaches this many bytes, or a little after it. The index knows the
-    log only by entries (1 MiB or 256 batches each by default).
+    """Positive. A step ends with the first batch that reaches this many bytes, or a little after it: the index knows the
+    log only by entries (of 1 MiB or 256 batches).
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -2777,10 +2780,10 @@ class TxnMarker(_message.Message):
     """Must have been given out by InitProducerId."""
     @_builtins.property
     def marker(self) -> Global___ControlMarker:
-        """The decision, unchanged in every repetition. The csn must be one that was given to an outcome. A marker with the
-        csn of the partition's last one counts as done (success). One with a smaller csn is stale (success, nothing
-        written). A smaller coordinator_epoch than its last is TRANSACTION_COORDINATOR_FENCED. All of a producer's markers
-        are of one coordinator_shard, that of its transactional id; another one is INVALID_TXN_STATE.
+        """The decision, unchanged in every repetition. The csn must be one that was given to an outcome. A marker is compared
+        with the producer's last one in the partition. With the same csn it counts as done (success). With a smaller csn it
+        is stale (success, nothing written). With a smaller coordinator_epoch it is TRANSACTION_COORDINATOR_FENCED. All of
+        a producer's markers are of one coordinator_shard, that of its transactional id; another one is INVALID_TXN_STATE.
         """
 
     @_builtins.property

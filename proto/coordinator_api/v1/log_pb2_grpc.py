@@ -219,8 +219,8 @@ class LogServiceServicer(object):
         To compute a cut:
         - Take a snapshot, and list the transactions from the reader's offsets to the snapshot's ends.
         - Begin with the snapshot's last stable offsets as the cut.
-        - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. Move
-        each of its partitions back to its first_offset there.
+        - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. In
+        each of its partitions, move the cut back to its first_offset there, and never forward.
         - Repeat the previous step until nothing changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -235,10 +235,13 @@ class LogServiceServicer(object):
         snapshot on each topic.
 
         Refused as a whole:
+        - TOPIC_AUTHORIZATION_FAILED.
         - UNKNOWN_TOPIC_OR_PARTITION and related errors.
-        - INVALID_REQUEST for no partition, or one twice.
-        - THROTTLING_QUOTA_EXCEEDED where 1,000 snapshots are held.
+        - INVALID_REQUEST for no partition, one twice, or a lease_ms out of its range.
+        - THROTTLING_QUOTA_EXCEEDED for a lease if 1,000 are held, or if the caller holds its own maximum.
+        - NOT_LEADER_OR_FOLLOWER where the shard of a partition does not serve.
         - COORDINATOR_LOAD_IN_PROGRESS where a shard of the transaction coordinator does not serve.
+        - KAFKA_STORAGE_ERROR where the shard of a partition failed, or only a newer server can read a transactional id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

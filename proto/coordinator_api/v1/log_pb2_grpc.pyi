@@ -70,8 +70,8 @@ class LogServiceStub:
     To compute a cut:
     - Take a snapshot, and list the transactions from the reader's offsets to the snapshot's ends.
     - Begin with the snapshot's last stable offsets as the cut.
-    - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. Move
-      each of its partitions back to its first_offset there.
+    - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. In
+      each of its partitions, move the cut back to its first_offset there, and never forward.
     - Repeat the previous step until nothing changes.
     """
     TakeSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]
@@ -82,10 +82,13 @@ class LogServiceStub:
     snapshot on each topic.
 
     Refused as a whole:
+    - TOPIC_AUTHORIZATION_FAILED.
     - UNKNOWN_TOPIC_OR_PARTITION and related errors.
-    - INVALID_REQUEST for no partition, or one twice.
-    - THROTTLING_QUOTA_EXCEEDED where 1,000 snapshots are held.
+    - INVALID_REQUEST for no partition, one twice, or a lease_ms out of its range.
+    - THROTTLING_QUOTA_EXCEEDED for a lease if 1,000 are held, or if the caller holds its own maximum.
+    - NOT_LEADER_OR_FOLLOWER where the shard of a partition does not serve.
     - COORDINATOR_LOAD_IN_PROGRESS where a shard of the transaction coordinator does not serve.
+    - KAFKA_STORAGE_ERROR where the shard of a partition failed, or only a newer server can read a transactional id.
     """
     RenewSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]
     """Extends the lease of a snapshot. SNAPSHOT_NOT_FOUND: the lease has ended, or the server was started since; the
@@ -153,8 +156,8 @@ class LogServiceAsyncStub(LogServiceStub):
     To compute a cut:
     - Take a snapshot, and list the transactions from the reader's offsets to the snapshot's ends.
     - Begin with the snapshot's last stable offsets as the cut.
-    - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. Move
-      each of its partitions back to its first_offset there.
+    - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. In
+      each of its partitions, move the cut back to its first_offset there, and never forward.
     - Repeat the previous step until nothing changes.
     """
     TakeSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]  # type: ignore[assignment]
@@ -165,10 +168,13 @@ class LogServiceAsyncStub(LogServiceStub):
     snapshot on each topic.
 
     Refused as a whole:
+    - TOPIC_AUTHORIZATION_FAILED.
     - UNKNOWN_TOPIC_OR_PARTITION and related errors.
-    - INVALID_REQUEST for no partition, or one twice.
-    - THROTTLING_QUOTA_EXCEEDED where 1,000 snapshots are held.
+    - INVALID_REQUEST for no partition, one twice, or a lease_ms out of its range.
+    - THROTTLING_QUOTA_EXCEEDED for a lease if 1,000 are held, or if the caller holds its own maximum.
+    - NOT_LEADER_OR_FOLLOWER where the shard of a partition does not serve.
     - COORDINATOR_LOAD_IN_PROGRESS where a shard of the transaction coordinator does not serve.
+    - KAFKA_STORAGE_ERROR where the shard of a partition failed, or only a newer server can read a transactional id.
     """
     RenewSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]  # type: ignore[assignment]
     """Extends the lease of a snapshot. SNAPSHOT_NOT_FOUND: the lease has ended, or the server was started since; the
@@ -305,8 +311,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         To compute a cut:
         - Take a snapshot, and list the transactions from the reader's offsets to the snapshot's ends.
         - Begin with the snapshot's last stable offsets as the cut.
-        - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. Move
-          each of its partitions back to its first_offset there.
+        - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. In
+          each of its partitions, move the cut back to its first_offset there, and never forward.
         - Repeat the previous step until nothing changes.
         """
 
@@ -323,10 +329,13 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         snapshot on each topic.
 
         Refused as a whole:
+        - TOPIC_AUTHORIZATION_FAILED.
         - UNKNOWN_TOPIC_OR_PARTITION and related errors.
-        - INVALID_REQUEST for no partition, or one twice.
-        - THROTTLING_QUOTA_EXCEEDED where 1,000 snapshots are held.
+        - INVALID_REQUEST for no partition, one twice, or a lease_ms out of its range.
+        - THROTTLING_QUOTA_EXCEEDED for a lease if 1,000 are held, or if the caller holds its own maximum.
+        - NOT_LEADER_OR_FOLLOWER where the shard of a partition does not serve.
         - COORDINATOR_LOAD_IN_PROGRESS where a shard of the transaction coordinator does not serve.
+        - KAFKA_STORAGE_ERROR where the shard of a partition failed, or only a newer server can read a transactional id.
         """
 
     @_abc_1.abstractmethod

@@ -70,8 +70,8 @@ class JoinBatchRequest(_message.Message):
     attempt: _builtins.str
     """Name of the attempt, for people, at most 200 bytes."""
     transaction_timeout_ms: _builtins.int
-    """Time after which the members of the sink are given up if none joins, adds a partition, or is sealed. 1 to the
-    server's transaction_max_timeout_ms.
+    """Time in milliseconds after which the members of the sink are given up if none joins, adds a partition, or is
+    sealed. 1 to the server's transaction_max_timeout_ms.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader:
@@ -309,7 +309,7 @@ class AbortBatchRequest(_message.Message):
     EVERY_RUN_FIELD_NUMBER: _builtins.int
     sink: _builtins.str
     run_id: _builtins.str
-    """Batch to give up, of this run. Either both fields are set or every_run, else INVALID_REQUEST."""
+    """Run and batch to give up. Either both fields are set or every_run, else INVALID_REQUEST."""
     batch_id: _builtins.int
     every_run: _builtins.bool
     """Gives up all undecided members, of any run; for operators."""
@@ -666,8 +666,8 @@ class InitProducerIdRequest(_message.Message):
     have separate ranges, and no producer id changes its kind.
     """
     transaction_timeout_ms: _builtins.int
-    """Time in milliseconds after which the server aborts an open transaction, counted from its first partition. 1 to the
-    server's maximum (900,000 by default). Ignored with enable_2pc.
+    """Time in milliseconds after which the server aborts an open transaction, counted from the moment when it opened. 1
+    to the server's maximum (900,000 by default). Ignored with enable_2pc.
     """
     expected_producer_id: _builtins.int
     """Recovery (KIP-360): the identity that the producer holds now. Set both or neither; absent = a new instance takes
@@ -675,9 +675,10 @@ class InitProducerIdRequest(_message.Message):
     """
     expected_producer_epoch: _builtins.int
     enable_2pc: _builtins.bool
-    """The producer takes part in an outside two-phase commit. Its transactions never time out, and only EndTxn or an
-    InitProducerId without keep_prepared ends them (KIP-939). TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the server's
-    transaction_two_phase_commit_enable is off, or the caller lacks the permission two_phase_commit on the id.
+    """The producer takes part in an outside two-phase commit. Its transactions never time out. A client ends them only by
+    EndTxn or an InitProducerId without keep_prepared (KIP-939); an administrator can end them too.
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the server's transaction_two_phase_commit_enable is off, or the caller
+    lacks the permission two_phase_commit on the id.
     """
     keep_prepared: _builtins.bool
     """Keep an open transaction instead of aborting it, so that its recovered owner ends it as it was decided. The caller
@@ -1118,8 +1119,9 @@ class EndTxnRequest(_message.Message):
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def last_sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastSequence]:
-        """Last sequence number that the client sent to each partition. A commit is refused with TRANSACTION_ABORTABLE if the
-        log does not hold it, so EndTxn may follow Produce without waiting for its answer. Empty: not checked.
+        """Last sequence number that the client sent to each partition. A commit is refused with TRANSACTION_ABORTABLE unless
+        it is the last one of the transaction in the log. So EndTxn may follow Produce without waiting for its answer.
+        Empty: not checked.
         """
 
     def __init__(
@@ -1336,9 +1338,7 @@ class TransactResponse(_message.Message):
     error_message: _builtins.str
     throttle_ms: _builtins.int
     producer_id: _builtins.int
-    """Identity for the NEXT transaction. Meaningful only without an error, as are the csn and the first_offset of
-    results.
-    """
+    """Identity for the NEXT transaction. Meaningful only without an error, as are csn and the first_offset of results."""
     producer_epoch: _builtins.int
     csn: _builtins.int
     """Commit sequence number: orders the outcomes of one transactional id."""
@@ -1647,7 +1647,7 @@ class TransactionStep(_message.Message):
     cause: _builtins.str
     """Cause of the step: init, add, client, fence, timeout, admin, topic_deleted, prepare, keep, lost_line, expire. For
     members of a sink's batch also join, decision, given_up. The cause client is an EndTxn, Transact or InitProducerId
-    of the client itself, fence a newer instance, and lost_line a loss of acknowledged writes.
+    of the client itself, fence a newer instance, and lost_line an abort after a loss of acknowledged writes.
     """
     client_id: _builtins.str
     """Client that asked for it. Both empty: the server by itself."""

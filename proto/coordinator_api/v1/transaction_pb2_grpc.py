@@ -145,8 +145,9 @@ class TransactionServiceServicer(object):
         """Promises that the open transaction can be committed, whenever that is decided outside of this server. It is the
         first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
         partitions, groups and records (INVALID_TXN_STATE). It never times out, and survives crashes of client and server.
-        Only EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating the call changes nothing. Needs the
-        same permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
+        A client ends it only by EndTxn, or by an InitProducerId without keep_prepared. An administrator can end it too,
+        which breaks the promise (AbortTransactions, FenceProducers). Repeating the call changes nothing. Needs the same
+        permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -161,7 +162,8 @@ class TransactionServiceServicer(object):
 
         After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
         RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-        PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id.
+        PRODUCER_FENCED with class FENCED means that a newer instance runs, that an administrator fenced the id, or that
+        this producer has itself gone on to a later transaction.
 
         A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
         it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
@@ -224,12 +226,12 @@ class TransactionServiceServicer(object):
 
     def CommitBatch(self, request, context):
         """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
-        may follow. A batch that is committed already gets the same answer as before. The request is refused as a whole,
-        and then nothing is committed:
+        may follow. For a batch that is committed already the call succeeds, with already_committed, and changes nothing. A
+        refused request is refused as a whole, and nothing is committed:
         - PRODUCER_FENCED for another run than the one that writes.
         - TRANSACTION_ABORTABLE for a member that was given up: write the batch again.
         - INVALID_TXN_STATE for a member that is not sealed, or that belongs to another batch.
-        - TRANSACTIONAL_ID_NOT_FOUND for a sink without members so far.
+        - TRANSACTIONAL_ID_NOT_FOUND for an unknown sink: no member ever joined it, or it was forgotten.
 
         While the decision before is being completed the call waits, or is CONCURRENT_TRANSACTIONS.
         """
@@ -246,7 +248,7 @@ class TransactionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DescribeSinks(self, request, context):
-        """Lists sinks with their runs, batches and undecided members.
+        """Lists sinks with their runs, batches and members that are not complete.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -50,8 +50,9 @@ class TransactionServiceStub:
     """Promises that the open transaction can be committed, whenever that is decided outside of this server. It is the
     first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
     partitions, groups and records (INVALID_TXN_STATE). It never times out, and survives crashes of client and server.
-    Only EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating the call changes nothing. Needs the
-    same permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
+    A client ends it only by EndTxn, or by an InitProducerId without keep_prepared. An administrator can end it too,
+    which breaks the promise (AbortTransactions, FenceProducers). Repeating the call changes nothing. Needs the same
+    permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]
     """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. INVALID_TXN_STATE
@@ -62,7 +63,8 @@ class TransactionServiceStub:
 
     After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
     RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-    PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id.
+    PRODUCER_FENCED with class FENCED means that a newer instance runs, that an administrator fenced the id, or that
+    this producer has itself gone on to a later transaction.
 
     A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
     it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
@@ -99,12 +101,12 @@ class TransactionServiceStub:
     """
     CommitBatch: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.CommitBatchRequest, _transaction_pb2.CommitBatchResponse]
     """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
-    may follow. A batch that is committed already gets the same answer as before. The request is refused as a whole,
-    and then nothing is committed:
+    may follow. For a batch that is committed already the call succeeds, with already_committed, and changes nothing. A
+    refused request is refused as a whole, and nothing is committed:
     - PRODUCER_FENCED for another run than the one that writes.
     - TRANSACTION_ABORTABLE for a member that was given up: write the batch again.
     - INVALID_TXN_STATE for a member that is not sealed, or that belongs to another batch.
-    - TRANSACTIONAL_ID_NOT_FOUND for a sink without members so far.
+    - TRANSACTIONAL_ID_NOT_FOUND for an unknown sink: no member ever joined it, or it was forgotten.
 
     While the decision before is being completed the call waits, or is CONCURRENT_TRANSACTIONS.
     """
@@ -113,7 +115,7 @@ class TransactionServiceStub:
     one that is being written.
     """
     DescribeSinks: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.DescribeSinksRequest, _transaction_pb2.DescribeSinksResponse]
-    """Lists sinks with their runs, batches and undecided members."""
+    """Lists sinks with their runs, batches and members that are not complete."""
 
 @_typing.type_check_only
 class TransactionServiceAsyncStub(TransactionServiceStub):
@@ -137,8 +139,9 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     """Promises that the open transaction can be committed, whenever that is decided outside of this server. It is the
     first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
     partitions, groups and records (INVALID_TXN_STATE). It never times out, and survives crashes of client and server.
-    Only EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating the call changes nothing. Needs the
-    same permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
+    A client ends it only by EndTxn, or by an InitProducerId without keep_prepared. An administrator can end it too,
+    which breaks the promise (AbortTransactions, FenceProducers). Repeating the call changes nothing. Needs the same
+    permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]  # type: ignore[assignment]
     """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. INVALID_TXN_STATE
@@ -149,7 +152,8 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
 
     After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
     RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-    PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id.
+    PRODUCER_FENCED with class FENCED means that a newer instance runs, that an administrator fenced the id, or that
+    this producer has itself gone on to a later transaction.
 
     A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
     it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
@@ -186,12 +190,12 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     """
     CommitBatch: _aio.UnaryUnaryMultiCallable[_transaction_pb2.CommitBatchRequest, _transaction_pb2.CommitBatchResponse]  # type: ignore[assignment]
     """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
-    may follow. A batch that is committed already gets the same answer as before. The request is refused as a whole,
-    and then nothing is committed:
+    may follow. For a batch that is committed already the call succeeds, with already_committed, and changes nothing. A
+    refused request is refused as a whole, and nothing is committed:
     - PRODUCER_FENCED for another run than the one that writes.
     - TRANSACTION_ABORTABLE for a member that was given up: write the batch again.
     - INVALID_TXN_STATE for a member that is not sealed, or that belongs to another batch.
-    - TRANSACTIONAL_ID_NOT_FOUND for a sink without members so far.
+    - TRANSACTIONAL_ID_NOT_FOUND for an unknown sink: no member ever joined it, or it was forgotten.
 
     While the decision before is being completed the call waits, or is CONCURRENT_TRANSACTIONS.
     """
@@ -200,7 +204,7 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     one that is being written.
     """
     DescribeSinks: _aio.UnaryUnaryMultiCallable[_transaction_pb2.DescribeSinksRequest, _transaction_pb2.DescribeSinksResponse]  # type: ignore[assignment]
-    """Lists sinks with their runs, batches and undecided members."""
+    """Lists sinks with their runs, batches and members that are not complete."""
 
 class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -251,8 +255,9 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Promises that the open transaction can be committed, whenever that is decided outside of this server. It is the
         first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
         partitions, groups and records (INVALID_TXN_STATE). It never times out, and survives crashes of client and server.
-        Only EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating the call changes nothing. Needs the
-        same permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
+        A client ends it only by EndTxn, or by an InitProducerId without keep_prepared. An administrator can end it too,
+        which breaks the promise (AbortTransactions, FenceProducers). Repeating the call changes nothing. Needs the same
+        permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
         """
 
     @_abc_1.abstractmethod
@@ -269,7 +274,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
 
         After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
         RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-        PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id.
+        PRODUCER_FENCED with class FENCED means that a newer instance runs, that an administrator fenced the id, or that
+        this producer has itself gone on to a later transaction.
 
         A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
         it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
@@ -342,12 +348,12 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.CommitBatchResponse, _abc.Awaitable[_transaction_pb2.CommitBatchResponse]]:
         """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
-        may follow. A batch that is committed already gets the same answer as before. The request is refused as a whole,
-        and then nothing is committed:
+        may follow. For a batch that is committed already the call succeeds, with already_committed, and changes nothing. A
+        refused request is refused as a whole, and nothing is committed:
         - PRODUCER_FENCED for another run than the one that writes.
         - TRANSACTION_ABORTABLE for a member that was given up: write the batch again.
         - INVALID_TXN_STATE for a member that is not sealed, or that belongs to another batch.
-        - TRANSACTIONAL_ID_NOT_FOUND for a sink without members so far.
+        - TRANSACTIONAL_ID_NOT_FOUND for an unknown sink: no member ever joined it, or it was forgotten.
 
         While the decision before is being completed the call waits, or is CONCURRENT_TRANSACTIONS.
         """
@@ -368,6 +374,6 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.DescribeSinksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.DescribeSinksResponse, _abc.Awaitable[_transaction_pb2.DescribeSinksResponse]]:
-        """Lists sinks with their runs, batches and undecided members."""
+        """Lists sinks with their runs, batches and members that are not complete."""
 
 def add_TransactionServiceServicer_to_server(servicer: TransactionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1905,8 +1905,8 @@ class AlterGroupConfigsResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """INVALID_CONFIG for an unknown name, a name that is set twice or both set and unset, a value out of bounds, or a
-    heartbeat interval that is not below the session timeout. Then nothing was changed.
+    """INVALID_CONFIG for an unknown name, a value out of bounds, or a name that is set twice or both set and unset. Also
+    for a heartbeat interval that is not below the session timeout. Then nothing was changed.
     """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str

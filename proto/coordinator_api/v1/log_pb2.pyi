@@ -1208,8 +1208,8 @@ class ProduceRequest(_message.Message):
     BATCHES_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     """Required for transactional batches, else absent. Version 2: the partition is added to the transaction by this call.
-    Without it, a producer id that InitProducerId gave to a transactional id is refused with INVALID_TXN_STATE,
-    whatever its epoch, and even if that id has expired since. The partition may not know yet that the producer is
+    Without it, a producer id that InitProducerId gave to a transactional id is refused with INVALID_TXN_STATE. Its
+    epoch does not matter, nor whether that id has expired since. The partition may not know yet that the producer is
     fenced.
     """
     @_builtins.property
@@ -2019,7 +2019,7 @@ class MeasureRecordsRequest(_message.Message):
     isolation_level: _common_pb2.IsolationLevel.ValueType
     """Isolation level of the reader."""
     step_bytes: _builtins.int
-    """Positive. A step ends with the first batch that reaches this many bytes, or a little after it: the index knows the
+    """Positive. A step ends with the first batch that reaches this many bytes, or a little after it. The index knows the
     log only by entries (of 1 MiB or 256 batches).
     """
     @_builtins.property

@@ -864,8 +864,8 @@ class AddPartitionsToTxnResponse(_message.Message):
     error_code: _common_pb2.ErrorCode.ValueType
     """The error of the whole request. Then every result has an error too. If some partitions are at fault, those have
     their own error, and the others OPERATION_NOT_ATTEMPTED. Otherwise all repeat this one, and so do the transactions
-    of a batch. Results are missing only if the server did not look at the request: the header is malformed, or the
-    server is loading, stopping or at its limit.
+    of a batch. Results are missing only if the server did not look at the request. Then the header is malformed, or
+    the server is loading, stopping or at its limit.
     """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -1647,7 +1647,8 @@ class TransactionStep(_message.Message):
     cause: _builtins.str
     """Cause of the step: init, add, client, fence, timeout, admin, topic_deleted, prepare, keep, lost_line, expire. For
     members of a sink's batch also join, decision, given_up. The cause client is an EndTxn, Transact or InitProducerId
-    of the client itself, fence a newer instance, and lost_line an abort after a loss of acknowledged writes.
+    of the client itself. The cause fence is a newer instance, and lost_line an abort after a loss of acknowledged
+    writes.
     """
     client_id: _builtins.str
     """Client that asked for it. Both empty: the server by itself."""

@@ -63,8 +63,8 @@ class TransactionServiceStub:
 
     After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
     RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-    PRODUCER_FENCED with class FENCED means that a newer instance runs, that an administrator fenced the id, or that
-    this producer has itself gone on to a later transaction.
+    PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id. It also
+    answers an old identity of a producer that has itself gone on to a later transaction.
 
     A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
     it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
@@ -152,8 +152,8 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
 
     After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
     RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-    PRODUCER_FENCED with class FENCED means that a newer instance runs, that an administrator fenced the id, or that
-    this producer has itself gone on to a later transaction.
+    PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id. It also
+    answers an old identity of a producer that has itself gone on to a later transaction.
 
     A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
     it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
@@ -274,8 +274,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
 
         After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
         RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-        PRODUCER_FENCED with class FENCED means that a newer instance runs, that an administrator fenced the id, or that
-        this producer has itself gone on to a later transaction.
+        PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id. It also
+        answers an old identity of a producer that has itself gone on to a later transaction.
 
         A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
         it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.

@@ -110,9 +110,9 @@ class SessionResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     IS_DRAINING_FIELD_NUMBER: _builtins.int
     is_draining: _builtins.bool
-    """True in one message, the first one after the session began to end. Then the server shuts down, the caller's
-    credential is no longer valid, or the session was idle for long. Send no more calls on it; another session may be
-    opened at once. Calls that began are answered. Calls that arrive now do not begin, and are answered with
+    """True in one message, the first one after the session began to end. It ends because the server shuts down, the
+    caller's credential is no longer valid, or the session was idle for long. Send no more calls on it; another session
+    may be opened at once. Calls that began are answered. Calls that arrive now do not begin, and are answered with
     COORDINATOR_NOT_AVAILABLE, class REFRESH. A server that shuts down answers calls that only wait in the same way.
     Then the stream ends with the status OK. A call without an answer arrived too late, and had no effect.
 

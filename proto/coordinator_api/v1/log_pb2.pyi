@@ -494,7 +494,7 @@ class NewTopic(_message.Message):
           header and the checksum only, for producers that guarantee their payloads.
         - retention_ms, retention_bytes: time for which records are kept, and number of bytes of its log that each
           partition keeps. A whole number from 1 on, or "-1" = no limit. Default: the server's setting. The oldest records
-          are removed first, in units of one index entry (1 MiB or 256 batches), and only below the last stable offset. A
+          are removed first, in units of one section of the log (1 MiB or 256 batches), and only below the last stable offset. A
           timestamp ahead of the clock, or a missing one, keeps records no longer than the time of their append would.
         - timestamp_after_max_ms (Kafka's message.timestamp.after.max.ms): distance by which the largest timestamp of a
           batch may be ahead of the server's clock. A batch beyond it is refused with INVALID_TIMESTAMP. A whole number

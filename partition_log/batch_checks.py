@@ -42,23 +42,23 @@ and parse as much takes 0.1 ms, and 0.9 ms if it is all empty records."""
 PLAIN_HERE_BYTES_MAX: Final = MEBI
 RECORDS_HERE_MAX: Final = 1 << 15
 """Largest size, and number of records, of a payload without compression that is checked on the loop. The worker checks
-larger ones, whatever their headers say. To parse this much takes 0.2 ms for records of 100 bytes, 1.5 ms for the
-smallest ones."""
+one that is larger, or that may hold more records, whatever its header says. To parse this much takes 0.2 ms for records
+of 100 bytes, 1.5 ms for the smallest ones."""
 
 FIELDS_MAX: Final = 1 << 17
 """Largest number of fields of a record, mostly headers; a record with more is refused. More cannot be parsed at once,
-because a header of two bytes takes fifty times as many in memory. As many of the smallest take 5 ms. The worker checks
-a payload that may hold more."""
+because a header of two bytes takes fifty times as many bytes in memory. As many of the smallest take 5 ms. The worker
+checks a payload that may hold more."""
 
 RECORDS_MAX: Final = 1 << 20
-"""Largest number of records of a batch that is too large to be parsed on the loop. A batch with more is refused,
-because readers would choke on it."""
+"""Largest number of records of a batch that the worker checks. A batch with more is refused, because readers would
+choke on it."""
 
 WAITING_BYTES_MAX: Final = 64 * MEBI
 WAITING_BATCHES_MAX: Final = 10_000
-"""Largest size and number of payloads that wait for the worker. Beyond it, batches that would join them are refused,
-retriably. Their number counts too: even a damaged payload of ten bytes waits, and its call takes a few KiB
-meanwhile."""
+"""Largest size and number of payloads that wait for the worker. Beyond either, batches that would join them are
+refused, retriably. Their number counts too: even a damaged payload of ten bytes waits, and its call takes a few
+KiB meanwhile."""
 
 PIECE_BYTES: Final = 256 * KIBI
 """Size of the pieces in which a large payload is parsed, unless it is one record. A parsed record takes up to fifty
@@ -96,7 +96,7 @@ class BatchChecks:
         self.worker = worker
         self.limits = limits
         self.disk = DiskGuard() if disk is None else disk
-        """Tells whether the disk has space for batches at all."""
+        """Guard of the disk, which refuses all batches while too little space is free."""
         self._examine = examine
         self._room = bytearray(UNPACKED_HERE_BYTES_MAX)
         self.waiting_bytes = 0
@@ -251,8 +251,8 @@ def _may_hold_many(plain: bytes) -> bool:
 
 
 def _has_more_of(firsts: tuple[bytes, ...], plain: bytes, count_max: int) -> bool:
-    """Count no further than `count_max` of each. `replace` jumps from one to the next, while `bytes.count` looks at
-    every byte and takes ten times as long."""
+    """True if there are more of these bytes. The count of each stops behind `count_max`. `replace` jumps from one to
+    the next, while `bytes.count` looks at every byte and takes ten times as long."""
     return sum(len(plain) - len(plain.replace(first, b"", count_max + 1)) for first in firsts) > count_max
 
 

@@ -8,7 +8,7 @@ PRODUCERS   ordinal u32, kind u8 (0), producer id u64  -> producer entry
 PARTITIONS  ordinal u32, kind u8 (0)                   -> head
 ```
 The other rows have modules of their own: `index_rows` (STRETCHES and ABORTED), `epoch_rows` (PARTITIONS, kind 1) and
-`forgotten_rows` (PARTITIONS, kind 2, and PRODUCERS, kind 1). Records are staged and loaded here for all of them.
+`forgotten_rows` (PARTITIONS, kind 2, and PRODUCERS, kind 1). `LogRows` stages the rows of all of them.
 
 The key of a LOG row holds the last offset of the row. One forward seek to any offset therefore lands on the row that
 holds it. `coordinator_protocol.marker` describes the marker behind a batch. Heads and producers begin with a version

@@ -6,9 +6,9 @@ is reached, or when a partition is in error. At the latest, it is answered when 
 ends its wait.
 
 The batches that a waiting fetch has found need memory, as an answer does that its caller has not taken yet. They count
-like one. If there is no capacity for more when the fetch is woken, it is refused and does not read. (When it begins,
-capacity has been checked already.) If capacity is scarce, the fetch reads less than was asked for, and its reader
-continues with the next one.
+like one. If there is no capacity for more when the fetch is woken, it is refused and does not read. The
+server's gatekeeper makes the same check before a fetch begins. If capacity is scarce, the fetch reads less than was
+asked for, and its reader continues with the next one.
 
 Readers get a refusal for damage. Logs and metrics get one event for each damaged place, however often it is read.
 
@@ -38,7 +38,7 @@ from partition_log.shard import LogShard
 from partition_log.state import AbortedTransaction, Isolation, PartitionHead
 
 PLACES_TOLD_MAX: Final = 10_000
-"""Number of damaged places that are reported. Beyond it the disk is lost, and that has been reported."""
+"""Largest number of damaged places that are reported. With more, the disk is lost, and that has been reported."""
 
 
 class DamageWatch:
@@ -298,7 +298,7 @@ class Fetcher:
             shard: LogShard | None = self._runtime.table.find(key)
             for ordinal, watch in watches.items():
                 head = None if shard is None else shard.durable_head(ordinal)
-                # A shard that is no longer served here refuses its readers.
+                # A shard that is no longer served refuses its readers.
                 if head is not watch.head or shard is None:
                     watch.head = head
                     woken.update(watch.fetches)

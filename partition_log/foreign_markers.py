@@ -1,7 +1,7 @@
 """WriteTxnMarkers: markers from other coordinators, and from administrators.
 
-Markers of this server's own coordinator do not arrive this way. So the guard checks each marker. It must not decide an
-undecided transaction of this server, nor poison a partition with numbers from the future (promise 3).
+Markers of this server's own coordinator do not arrive this way. So the guard checks each one that does. It must not
+decide an undecided transaction of this server, nor poison a partition with numbers from the future (promise 3).
 
 Source: spec transactions 2.7, with the acceptance by csn of design 6.
 """

@@ -4,7 +4,7 @@
 STRETCHES   ordinal u32, last offset u64               -> index entry of a finished stretch of the log
 ABORTED     ordinal u32, offset u64, producer id u64   -> aborted transaction
 ```
-An aborted transaction has a row under the offset of its marker, and one under each multiple of 65,536 between its first
+An aborted transaction has a row under its marker's offset, and one under each multiple of 65,536 between its first
 record and the marker. One seek finds every aborted transaction that a read of [a, e) must know: the rows between a and
 the next multiple at or behind e. That holds however long a transaction was open (`partition_log/aborted.py`). A
 transaction that is neither aborted nor open is committed. Both kinds of value begin with a version byte.

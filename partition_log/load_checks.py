@@ -1,5 +1,5 @@
-"""Checks of a partition's rows before it is served. This program must know all rows that matter, and no family may have
-lost rows below RocksDB in a way that shows.
+"""Checks of a partition's rows before it is served. This program must know all rows that matter, and no family may
+have lost the end of its rows below RocksDB.
 
 RocksDB keeps each family in files of its own. If the files of a store were damaged or mixed with older ones, its
 families may date from different moments. Decision 20 describes what RocksDB and the durable mark notice of that; these
@@ -27,7 +27,7 @@ ignored. `codec`, `epoch_rows` and `forgotten_rows` have the known ones."""
 
 
 class RowsMissing(Exception):
-    """Error for families of one store that disagree: one of them has lost rows. The partition must not be served."""
+    """Error for families of one store that disagree: one of them has lost rows. Their shard must not be served."""
 
 
 def check_kinds(store: Store, prefix: bytes) -> None:

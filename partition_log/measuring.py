@@ -1,7 +1,7 @@
 """Positions of the visible records of a range, in steps of about the same size. Readers use them to divide a range
 among them, or to take it in portions.
 
-The index holds the bytes and records of every finished index entry. Nothing of an entry is read if no aborted
+The index holds the numbers of bytes and records of every finished entry. No batch of an entry is read if no aborted
 transaction overlaps it. Otherwise, and at both ends of the range, the headers of batches are read. That is done within
 a budget, and the caller continues where the measurement ended, as with a fetch.
 

@@ -35,8 +35,8 @@ def sought(header: BatchHeader, payload: Buffer, first_delta: int, timestamp_ms:
 
 
 def first_since(asked: Sought) -> tuple[int, int] | None:
-    """Return offset delta and timestamp of the first record of a batch, in the order of offsets, that is not older than
-    the time asked for. Return None if there is none. Takes at most a few times `UNPACKED_BYTES_MAX` of memory. Raises:
+    """Return offset delta and timestamp of the first record, in the order of offsets, that is not older than the time
+    asked for; None if there is none. Takes at most a few times `UNPACKED_BYTES_MAX` of memory. Raises:
     NotOpened."""
     encoding, compression, record_count, first_delta, last_delta, timestamp_ms, payload = asked
     seen = 0

@@ -421,8 +421,8 @@ class LogService:
         return unresolved(placed.ref.topic) if head is None else (placed, head)
 
     def _check_transaction(self, command: Produce, context: CallContext) -> None:
-        """Return only if the caller may write in the transaction. The request must name one exactly if its batches are
-        transactional. Raises Refused."""
+        """Return only if the caller may write in the transaction. The request names a transactional id
+        if its batches are transactional, and otherwise none. Raises Refused."""
         transactional_id = command.transactional_id
         if transactional_id is not None:
             is_member = transactional_id.startswith(MEMBER_PREFIX)

@@ -96,7 +96,8 @@ class SnapshotService:
         - TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION and its kin
         - INVALID_REQUEST: no partition, an invalid name, a partition that is named twice, or a lease that is too long
         - THROTTLING_QUOTA_EXCEEDED: too many leases
-        - COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR: not all of the transaction coordinator serves"""
+        - COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR: not all of the transaction coordinator serves
+        - COORDINATOR_LOAD_IN_PROGRESS also for a forgotten producer (`rules.exclusions`)"""
         check_partitions(command.names)
         if not command.names:
             raise Refused(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one partition: name them")

@@ -90,9 +90,10 @@ class ProducerEntry(Struct, frozen=True, gc=False):
 
 
 class LogTotals(Struct, frozen=True, gc=False):
-    """Cumulative totals of everything before an offset. Only the difference between two of them has a meaning. Where
-    removal or compaction takes rows away, the totals behind them stay as they are, and those before them make up the
-    difference. These may even be negative, where compaction left more bytes than before."""
+    """Cumulative totals of everything before an offset. Only the difference between two of them has a meaning. Removal
+    and compaction leave the totals behind the rows that they take away as they are. Compaction (which does not exist
+    yet) corrects the totals before those rows instead. These may even be negative, if it leaves more bytes than there
+    were."""
 
     size_bytes: int = 0
     """Bytes of the rows in `LOG`, wherever their values are stored. Keys do not count."""
@@ -119,8 +120,8 @@ class ForgottenProducers(Struct, frozen=True, gc=False):
     end_offset: int = 0
     """Log end when producers were last forgotten: their records lie before it. 0 if none ever were."""
     csns: tuple[tuple[int, int], ...] = ()
-    """Newest csn of their markers by coordinator shard, ascending by shard. A marker for an unknown producer whose csn
-    is not newer was written before."""
+    """Newest csn of their markers by coordinator shard, ascending by shard. A marker for an unknown producer is
+    stale if its csn is not newer."""
 
     def csn_of(self, coordinator_shard: int) -> int:
         """Return the newest forgotten csn of the coordinator shard; 0 if none is forgotten."""

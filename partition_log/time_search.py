@@ -5,8 +5,8 @@ level. Markers never are. For `read_committed`, records of aborted transactions 
 behind the last stable offset. (Kafka also answers with records of aborted transactions; its readers then begin with an
 older record.)
 
-Headers lead to the batch. Index entries show the section of the log that may hold such a record, and the largest
-timestamp in each header shows whether its batch may. That batch is opened. The loop opens a small one without
+Headers lead to the batch. Index entries show the section of the log that may hold such a record. The largest timestamp
+in each header shows whether its batch may. That batch is opened. The loop opens a small one without
 compression. The worker, another process, opens compressed and large ones, one at a time. A search that waits for its
 turn holds no payload. A batch may be impossible to open: it is damaged, or no reader can decode its payload (topics
 with `validate_payload=header` take such batches). It is then the answer as a whole, with its first offset and its

@@ -114,7 +114,7 @@ class TopicService:
         """Delete topics with their records, and with the offsets that groups have in them. Open transactions that touch
         them are aborted first. Durable when answered.
 
-        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
+        Raises Refused INVALID_REQUEST as `check_topic`."""
         for topic in command.topics:
             check_topic(topic.name, topic.topic_id)
         return all_of([self._delete(topic, context) for topic in command.topics])
@@ -134,7 +134,7 @@ class TopicService:
     def create_partitions(self, command: CreatePartitions, context: CallContext) -> Pending[list[TopicResult]]:
         """Add partitions to topics, each topic all that were asked for or none; durable when answered.
 
-        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
+        Raises Refused INVALID_REQUEST as `check_topic`."""
 
         def decide(wanted: MorePartitions, catalog: CatalogShard) -> Decision:
             return catalog.decide_add_partitions(wanted, self._limits)
@@ -150,7 +150,7 @@ class TopicService:
         """Change settings of topics, each topic as asked or not at all. The changes are effective and durable when
         answered. The results have all settings after the change.
 
-        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
+        Raises Refused INVALID_REQUEST as `check_topic`."""
 
         def decide(wanted: TopicToAlter, catalog: CatalogShard) -> Decision:
             return catalog.decide_alter(wanted)
@@ -196,7 +196,7 @@ class TopicService:
         """Return all settings of topics as they are on disk. If none is named, return those of all topics that the
         caller may see, by name.
 
-        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
+        Raises Refused INVALID_REQUEST as `check_topic`."""
         for topic in command.topics:
             check_topic(topic.name, topic.topic_id)
         wanted = command.topics or self._visible(Permission.DESCRIBE_CONFIGS, context)
@@ -214,7 +214,7 @@ class TopicService:
     def describe_topics(self, command: DescribeTopics, context: CallContext) -> list[DescribedTopic]:
         """Return topics with their durable positions. If none is named, return all that the caller may see, by name.
 
-        Raises Refused INVALID_REQUEST for an invalid name of a topic."""
+        Raises Refused INVALID_REQUEST as `check_topic`."""
         for topic in command.topics:
             check_topic(topic.name, topic.topic_id)
         wanted = command.topics or self._visible(Permission.DESCRIBE, context)

@@ -58,7 +58,8 @@ from partition_log.catalog.state import (
 from partition_log.records import TopicChanged
 
 ORDINALS_SKIPPED: Final = 1 << 20
-"""Number of ordinals that a lost incarnation of the store may have assigned beyond those that are known."""
+"""Number of ordinals that are skipped once in a new incarnation of the store. The lost one may have assigned as many
+beyond those that are known."""
 
 _ONLY: Final = None
 """Key of a map that holds one value."""

@@ -63,7 +63,7 @@ class PlacedPartition(Struct, frozen=True):
 
 
 class TopicSet(Struct, frozen=True):
-    """A topic is new, or got more partitions or other settings."""
+    """A new topic, or one that got more partitions or other settings."""
 
     topic: Topic
 

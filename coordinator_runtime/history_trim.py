@@ -3,7 +3,7 @@ next step, always stays.
 
 A row is as old as its first step. If the wall clock was set back, rows may go a little early or late.
 
-Source: docs/store-format.md, "HISTORY: what happened, in order".
+Source: docs/store-format.md, "HISTORY: steps in order".
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ families may date from different moments. Decision 20 describes what RocksDB and
 checks need neither. They look at the last rows only, one seek each, because every load makes them. `store verify` looks
 at everything.
 
-Source: docs/store-format.md, "What a load checks".
+Source: docs/store-format.md, "Checks of a start and a load".
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def test_rows_of_history_are_told() -> None:
 
 
 def test_every_row_has_a_writer() -> None:
-    told = " ".join(row for row, _when in tables("Who writes a row"))
+    told = " ".join(row for row, _when in tables("Writers of rows"))
     for family, name in LAYOUTS:
         assert f"`{family}` {name}" in told
     for family in Family:

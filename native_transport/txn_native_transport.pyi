@@ -1,8 +1,7 @@
 """The compiled gRPC transport: tonic in one thread that never waits for Python.
 
 Servers use `Server` (`coordinator_server.grpc_front.native_transport`), the SDK's sessions `Client`
-(`coordinator_client.transport.native_channel`). The log uses `examine_batch` with any transport of its server. Readers
-of Arrow use `join_arrow`.
+(`coordinator_client.transport.native_channel`). The log uses `examine_batch` with any transport of its server.
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 
@@ -78,19 +77,6 @@ def examine_batch(covered: bytes, payload: bytes, counts: bool, /) -> tuple[byte
 
     The number is None if `counts` is false. It is also None if the payload is not such a message, or if only some
     versions of protobuf accept it. Then the caller must parse it."""
-
-def join_arrow(
-    asked: Sequence[tuple[memoryview, int, int, int]], wanted: tuple[bool, bool, bool], /
-) -> tuple[HeldBytes, Sequence[tuple[int, tuple[int, int] | None, tuple[int, int] | None, tuple[int, int]]]] | None:
-    """Return the wanted columns of Arrow v1 payloads, joined: bytes that hold them, and a description of each column.
-    The columns are key, value and timestamp, in this order.
-
-    Each element of `asked` is a payload, the number of records that it must hold, and the first and the end (not
-    included) of those to join. The description of a column is its number of nulls, and start and size of three buffers.
-    These are validity (None: no nulls), offsets (None: a column of numbers) and data.
-
-    None if a payload is not as writers make it, or is a view of mutable bytes. None also if a column is too large for
-    one array. Then use Arrow itself."""
 
 class Server:
     """One server. It starts and stops once. RuntimeError in a forked child."""

@@ -7,10 +7,9 @@
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 //!
-//! The module also has functions that are called for every batch and are slower in Python. [`batch`] examines incoming
-//! batches, and [`joining`] joins batches that are read. They keep no state, and decide nothing.
+//! The module also has a function that is called for every incoming batch and is slower in Python: [`batch`] examines it.
+//! The function keeps no state, and decides nothing.
 
-mod arrow;
 mod backlog;
 mod batch;
 mod calls;
@@ -24,7 +23,6 @@ mod gathering;
 mod held;
 mod identity;
 mod inbox;
-mod joining;
 mod peer;
 mod pieces;
 mod records;
@@ -41,7 +39,7 @@ use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses a version that it does not
 /// know.
-const INTERFACE: u32 = 14;
+const INTERFACE: u32 = 15;
 
 /// The module as Python sees it; `txn_native_transport.pyi` documents each name.
 #[pymodule]
@@ -65,7 +63,6 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SEND", calls::SEND)?;
     module.add("CREDIT", calls::CREDIT)?;
     module.add_function(wrap_pyfunction!(batch::examine_batch, module)?)?;
-    module.add_function(wrap_pyfunction!(joining::join_arrow, module)?)?;
     module.add_class::<held::HeldBytes>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<server::Server>()

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from coordinator_client.encodings import FetchedBatch
 from coordinator_client.reading.batch_reader import BatchReader
 from coordinator_protocol.batch import TimestampType
-from pyspark_txnlog.read.joining import JoinArrow, is_joinable
 from pyspark_txnlog.read.ranges import OffsetRange
 
 JOINED_BYTES_MIN: Final = 512 * 1024
@@ -67,16 +66,12 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
 
-def spark_batches(
-    fetched: Iterable[FetchedBatch], columns: Sequence[str], *, join: JoinArrow | None = None
-) -> Iterator[pa.RecordBatch]:
+def spark_batches(fetched: Iterable[FetchedBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the records as batches of `arrow_schema(columns)`, joined or cut to a size that suits Spark.
-
-    `join` is the fast way to join columns; Arrow joins the rest.
 
     Raises: CorruptBatch for a payload that does not match its header; UnreadableRecords.
     """
-    joined = _Joined(columns, join)
+    joined = _Joined(columns)
     for batch in fetched:
         joined.add(batch)
         if joined.is_enough:
@@ -90,7 +85,7 @@ class _Part:
 
     batch: FetchedBatch
     payload: pa.RecordBatch | None = None
-    """Stored columns; None if none is needed, or if the payload is not opened yet."""
+    """Stored columns; None if none is needed."""
     offsets: pa.Array | None = None
     """Offset of each row; None if the rows have consecutive offsets."""
 
@@ -103,14 +98,10 @@ class _Part:
 class _Joined:
     """Batches of one partition that wait to be handed over together."""
 
-    def __init__(self, columns: Sequence[str], join: JoinArrow | None) -> None:
+    def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
         self._schema = arrow_schema(columns)
         self._stored = [_STORED[name] for name in columns if name in _STORED]
-        self._join = join
-        self._opens_late = "value" in self._stored and "headers" not in self._stored
-        """True if payloads may wait unopened. Nearly all of their bytes are needed, so their size shows when there is
-        enough."""
         self._parts: list[_Part] = []
         self._byte_count = 0
         self._row_count = 0
@@ -125,17 +116,11 @@ class _Joined:
         # holes, only the payload shows which offsets have a row.
         if not self._stored and not batch.header.hole_count:
             return _Part(batch)
-        if self._opens_late and is_joinable(batch):
-            self._byte_count += len(batch.content)
-            return _Part(batch)
-        offsets, payload = self._opened(batch)
+        offsets, rows = batch.placed_arrow()
+        payload = rows.select(self._stored)
         # Computing `nbytes` would take as long as opening the payload.
         self._byte_count += payload.get_total_buffer_size()
         return _Part(batch, payload, offsets)
-
-    def _opened(self, batch: FetchedBatch) -> tuple[pa.Array | None, pa.RecordBatch]:
-        offsets, rows = batch.placed_arrow()
-        return offsets, rows.select(self._stored)
 
     @property
     def is_enough(self) -> bool:
@@ -160,11 +145,7 @@ class _Joined:
         """Return the stored columns of all payloads. The columns of a single payload are not copied."""
         if not self._stored:
             return {}
-        if self._join is not None and len(parts) > 1 and all(part.payload is None for part in parts):
-            columns = self._join([part.batch for part in parts], self._stored)
-            if columns is not None:
-                return columns
-        payloads = [self._opened(part.batch)[1] if part.payload is None else part.payload for part in parts]
+        payloads = [part.payload for part in parts if part.payload is not None]
         return {name: _one([payload.column(name) for payload in payloads]) for name in self._stored}
 
 

@@ -127,9 +127,8 @@ class RangeReader(DataSourceReader):
 
     def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.read.arrow_rows import spark_batches
-        from pyspark_txnlog.read.joining import fastest_join_arrow
 
-        yield from spark_batches(self._batches(scanned, []), self._options.columns, join=fastest_join_arrow())
+        yield from spark_batches(self._batches(scanned, []), self._options.columns)
 
     def _count(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.read.arrow_rows import report_batch

@@ -182,12 +182,10 @@ def by_spark(shown: Iterator[FetchedBatch]) -> Seen:
 
 
 def by_spark_with_values(shown: Iterator[FetchedBatch]) -> Seen:
-    """With values, batches wait unopened where they may, and the compiled function joins them where it is installed."""
     from pyspark_txnlog.read.arrow_rows import spark_batches
-    from pyspark_txnlog.read.joining import fastest_join_arrow
 
     found: Seen = []
-    for made in spark_batches(shown, ("offset", "key", "value"), join=fastest_join_arrow()):
+    for made in spark_batches(shown, ("offset", "key", "value")):
         found += zip(made.column("offset").to_pylist(), made.column("key").to_pylist(), strict=True)
     return found
 

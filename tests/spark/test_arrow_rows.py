@@ -150,6 +150,25 @@ def test_joining_stops_at_half_a_mebibyte() -> None:
     assert all(JOINED_BYTES_MIN <= found.nbytes < 2 * JOINED_BYTES_MIN for found in made[:-1])
 
 
+def test_large_values_beside_the_requested_columns_do_not_count() -> None:
+    stored = [batch(rows(100, size=1_024), base_offset=100 * number) for number in range(12)]
+    (made,) = spark_batches(stored, ("key", "timestamp"))
+    assert made.num_rows == 1_200
+
+
+def test_nulls_and_values_of_several_payloads_are_joined_in_order() -> None:
+    stored = [
+        batch([(None, b"a", 1, ()), (b"k", None, 2, ())], base_offset=0),
+        batch([(b"", b"", 3, (("h", b"1"), ("ä", None)))], base_offset=2),
+        batch([(b"x", b"y", 4, ()), (None, None, 5, ())], base_offset=3, within=(4, 5)),
+    ]
+    (made,) = spark_batches(stored, ("offset", "key", "value", "headers"))
+    assert made.column("offset").to_pylist() == [0, 1, 2, 4]
+    assert made.column("key").to_pylist() == [None, b"k", b"", None]
+    assert made.column("value").to_pylist() == [b"a", None, b"", None]
+    assert [len(headers or ()) for headers in made.column("headers").to_pylist()] == [0, 0, 2, 0]
+
+
 def test_narrow_columns_stop_at_many_rows() -> None:
     stored = [batch(rows(10_000), base_offset=10_000 * number) for number in range(14)]
     made = list(spark_batches(stored, ("partition",)))

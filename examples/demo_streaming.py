@@ -4,8 +4,8 @@
     .venv/bin/python examples/demo_streaming.py --rows 20000
 
 A producer writes the flights to one topic, in transactions, some of which it aborts. A Spark stream copies them to
-another topic. Meanwhile an executor is killed, then the server, then the driver with all its processes, and that twice.
-At the end every row of the second topic is compared with the data set.
+another topic. Meanwhile an executor is killed, then the server, then the driver with all its processes. This is done
+twice. At the end every row of the second topic is compared with the data set.
 
 The report goes to stdout, progress to stderr. Exit status: 0 = every row is there, once, and right; 1 = something
 differs or failed; 130 = interrupted. No process is left running. Of the directory, only the logs are left after a
@@ -35,7 +35,7 @@ TARGET: Final = "departures-copied"
 PARTITIONS: Final = 4
 ROWS_PER_TRANSACTION: Final = 2_000
 ABORT_EVERY: Final = 10
-"""Interval of aborted transactions. The next transaction writes the same rows again."""
+"""One transaction in this many is aborted. The next one writes its rows again."""
 ROUNDS: Final = 2
 
 

@@ -161,7 +161,7 @@ def read(logs: LogServiceStub, isolation: common.IsolationLevel.ValueType) -> It
 
 
 def checked(reply: ReplyT) -> ReplyT:
-    """Return the reply. It contains errors of the protocol; only transport errors are gRPC's."""
+    """Return the reply, or exit with its protocol error. gRPC raises only the errors of the transport."""
     if reply.error_code:
         raise SystemExit(f"the server refused with error {reply.error_code}: {reply.error_message}")
     return reply

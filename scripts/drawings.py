@@ -69,7 +69,7 @@ class Message(NamedTuple):
     sender: str
     receiver: str
     functions: tuple[str, ...]
-    """`module:name` of those that do it, in their order."""
+    """`module:name` of the functions behind the arrow, in order."""
     words: str = ""
 
 
@@ -109,11 +109,11 @@ COMMIT: Final[tuple[Message | str, ...]] = (
     Message("store", "runtime", ("coordinator_runtime.runtime:Runtime.on_durable",), "new LSO visible"),
     Message("runtime", "client", (), "reply; effects start"),
 )
-"""EndTxn(commit), fused: what calls what on both ways."""
+"""Calls of EndTxn(commit), fused, on both paths."""
 
 
 def commit() -> str:
-    """Return the sequence of a commit on both ways."""
+    """Return the sequence of a commit on both paths."""
     lines = (each if isinstance(each, str) else _arrow(each) for each in COMMIT)
     people = ("client", "front", "gatekeeper", "decision", "partitions", "runtime", "store")
     return _mermaid("sequenceDiagram", (*(f"participant {name}" for name in people), *lines))
@@ -126,7 +126,7 @@ def _arrow(message: Message) -> str:
 
 
 def _name(function: str) -> str:
-    """Name to show for a function. Raises: AttributeError, ImportError where it has gone."""
+    """Return the name to show for a function. Raises AttributeError or ImportError if it does not exist."""
     module, _, qualified = function.partition(":")
     found: object = importlib.import_module(module)
     for part in qualified.split("."):
@@ -144,7 +144,7 @@ DRAWINGS: Final = MappingProxyType({"layers": layers, "commit": commit, "states"
 
 
 def with_drawings(page: str) -> str:
-    """Return the page with every drawing as it should be. Raises: KeyError for a name that is none."""
+    """Return the page with every drawing made anew. Raises KeyError for an unknown name."""
     before, *parts = page.split("<!-- drawing: ")
     made = [before]
     for part in parts:

@@ -90,7 +90,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: s
     for row in rows:
         # As Text, because rich would interpret square brackets in a transactional id as markup.
         table.add_row(*(Text(cell) for cell in row))
-    # Unlimited in a pipe: a table cut at 80 columns would be useless there.
+    # The width has no limit in a pipe: a table cut at 80 columns would be useless there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
     with console.capture() as capture:
         console.print(table)

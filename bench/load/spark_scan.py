@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CORES: Final = 2
 WARM_UP_SCANS: Final = 4
 """Number of scans before the measured ones. The JVM compiles on the cores that read: the second scan takes half as long
-again as the fifth, for every source, and its runs differ."""
+again as the fifth, for every source, and its time differs from run to run."""
 _MEASURED_SCANS: Final = 3
 """Number of scans that are measured as one. A single scan takes a second or two, of which other programs on the machine
 may take half."""

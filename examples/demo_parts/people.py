@@ -42,7 +42,7 @@ class People:
             _write_secret(self._token_file(name), made.encode())
 
     def tls(self, name: str | None) -> Tls:
-        """Return the TLS settings for a principal's SDK; None for an unauthenticated caller without a token."""
+        """Return the TLS settings for the SDK of a principal; without a token for None, an unauthenticated caller."""
         from coordinator_client import Tls
 
         return Tls(ca_file=self.ca_file, token_file=None if name is None else self._token_file(name))

@@ -25,7 +25,7 @@ export class Refused extends Error {
   }
 }
 
-/** Return the reply or item. It contains protocol errors; the gRPC status is for transport errors and defects only. */
+/** Return the reply or item, or throw its protocol error. The gRPC status is for transport errors and defects only. */
 export function checked(reply) {
   if (reply.error_code) throw new Refused(reply);
   return reply;

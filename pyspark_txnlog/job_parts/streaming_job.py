@@ -58,7 +58,8 @@ def run_stream(
 ) -> Summary:
     """Read all records after the checkpoint, or continue until `is_stopping`; return the account of this run.
 
-    A micro-batch under way is then given up. The next run repeats it, and no record is in the output twice.
+    A micro-batch that is under way when the job stops is given up. The next run repeats it, and no record is in the
+    output twice.
 
     Raises the errors of `run_job`.
     """
@@ -89,8 +90,9 @@ def run_stream(
 def beginnings_of(planned: Sequence[OffsetRange], begun: Vector) -> Vector:
     """Return the start of the stream in each partition that exists now.
 
-    That is its original start. Partitions that were added since start at their beginning. Spark asks for that even if
-    they are not in the repeated micro-batch. A topic that was created again counts as added."""
+    That is its original start. Partitions that were added since start at their beginning, and so do those of a topic
+    that was created again. Spark asks for the start of all partitions even to repeat a micro-batch without the new
+    ones."""
     return {
         place: begun[place] if place in begun and begun[place].topic_id == at.topic_id else at._replace(offset=EARLIEST)
         for place, at in standings(planned).items()

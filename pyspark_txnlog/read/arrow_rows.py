@@ -3,9 +3,9 @@
 A stored Arrow payload is passed through. Its columns are viewed, cut to the range and joined with others, without
 touching a row. Only topic, partition, offset and time are built here, column by column.
 
-With `report=ranges` there is one row for each range, with the numbers of visible and hidden records. So an empty read
-differs from a read of aborted transactions, and a result can be audited. Visible, aborted and control records and
-the skipped corrupt offsets add up to the offsets of the range, except for offsets that compaction left empty.
+With `report=ranges` there is one row for each range, with the numbers of visible and hidden records. It shows if a read
+without rows hid aborted transactions, and a result can be audited with it. Visible, aborted and control records and the
+skipped corrupt offsets add up to the offsets of the range, except for offsets that compaction left without a record.
 
 Source: docs/spark.md (schema, batch sizes).
 """

@@ -407,8 +407,9 @@ def compare_lines(
     positions: list[Positions],
     asked: Sequence[tuple[Positions, Position]],
 ) -> list[Positions]:
-    """Return the positions with the offsets at which the log diverged from the log of the offsets in `asked`, by leader
-    epoch.
+    """Return the positions with the offset at which the log diverged, for each position in `asked` of a different log.
+
+    The server compares the leader epochs.
 
     Raises: TransactionError if the server refuses or stays out of reach.
     """
@@ -480,8 +481,10 @@ def _described(connection: Connection, options: SourceOptions, *, may_lack: bool
 def what_is_left(
     connection: Connection, options: SourceOptions, scanned: OffsetRange, position: int, error: TransactionError
 ) -> OffsetRange | None:
-    """Return the rest of a range whose oldest records were deleted during the read, if the options allow that. None if
-    the error has another cause, or if a loss is fatal.
+    """Return the rest of a range whose oldest records were deleted during the read, if the options allow that.
+
+    `position` is the offset that the read has reached. The result is None if the error has another cause, or if a loss
+    is fatal.
 
     Raises: TransactionError if the server refuses or stays out of reach.
     """

@@ -29,10 +29,10 @@ class SplitStep(NamedTuple):
 def split_ranges(
     ranges: Sequence[OffsetRange], steps: Sequence[Sequence[SplitStep]], min_partitions: int, records_max: int
 ) -> list[OffsetRange]:
-    """Return the ranges, cut so that each piece is of a size that suits a task.
+    """Return the ranges, with the larger ones cut by bytes and by records.
 
-    Larger ranges are cut until there are about `min_partitions` pieces of about the same number of bytes. Then pieces
-    are cut until none shows more records than `records_max`, if that is not 0. `steps` has those of each range."""
+    They are cut into about `min_partitions` pieces of about the same number of bytes. Then pieces are cut until none
+    shows more records than `records_max`, if that is not 0. `steps` has the measured steps of each range."""
     sizes = [sum(step.size_bytes for step in found) for found in steps]
     total = max(1, sum(sizes))
     pieces: list[OffsetRange] = []

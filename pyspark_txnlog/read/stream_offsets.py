@@ -39,7 +39,7 @@ class StreamPosition(NamedTuple):
     leader_epoch: int | None = None
     """Leader epoch of the log up to the offset; None if not known."""
     excluded: Mapping[int, int] = NOTHING_EXCLUDED
-    """Transactions before the offset that are still open, for a stream of snapshots: first offset by producer id."""
+    """Transactions before the offset that a stream of snapshots has not read yet: first offset by producer id."""
 
 
 Vector: TypeAlias = Mapping[PartitionKey, StreamPosition]
@@ -192,8 +192,8 @@ def go_on(options: SourceOptions, start: Vector, positions: Sequence[Positions])
     """Return the ranges to read after `start`: for each partition up to its end, and never negative.
 
     A partition that the stream does not know begins at 0. Records count as lost if the log starts after the position of
-    the stream, or diverged, or if the topic is a different one. `failOnDataLoss` decides if that fails the stream or is
-    a warning.
+    the stream, ends before it, or diverged. They also count as lost if the topic is gone, or is a different one.
+    `failOnDataLoss` decides if that fails the stream or is a warning.
 
     Raises: DataLoss; InvalidCheckpoint for the checkpoint of a stream of snapshots, if this is none.
     """

@@ -250,10 +250,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _measured(
         self, limits: TriggerLimits, ranges: list[OffsetRange]
     ) -> tuple[list[OffsetRange], list[list[SplitStep]]]:
-        """Return the ranges and their visible records, measured as far as needed. Ranges end where the measuring ended.
+        """Return the ranges and their visible records, measured as far as needed.
 
-        If records or bytes are limited, that is a little more than the limit. Otherwise it ends with the first visible
-        records."""
+        If records or bytes are limited, the measuring goes a little beyond the limit, and the ranges end there.
+        Otherwise it ends with the first visible records, and the ranges stay whole."""
         from pyspark_txnlog.read.planning import SPLIT_STEP_BYTES, measured_steps, shared_connection
 
         steps: list[list[SplitStep]] = [[] for _ in ranges]

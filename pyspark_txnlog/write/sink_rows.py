@@ -98,8 +98,8 @@ class RowsByPartition:
     def _placed(
         self, topic: str, records: pa.RecordBatch, asked: pa.Array | None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the records by partition. Records without a key and a partition go to one partition until they fill a
-        batch, then to the next."""
+        """Yield the records by partition. If none of them has a partition or a key, they are cut into batches, and each
+        batch goes to the next partition in turn."""
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = self._partition_count(topic)

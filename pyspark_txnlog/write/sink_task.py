@@ -99,6 +99,6 @@ def _gathering(options: WriteOptions, task_id: str) -> RowsByPartition:
                 f"topic {topic} does not exist; create it first, as with `txnctl topic create {topic}`"
             ) from None
 
-    # Tasks begin at different partitions for rows without keys; a repetition with the same id begins at the same one.
+    # The id of the task decides the first partition for rows without keys, so that tasks begin at different ones.
     first = zlib.crc32(task_id.encode())
     return RowsByPartition(options.topic, partition_count, first=first, now_ms=SystemClock().wall_ms())

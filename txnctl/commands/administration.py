@@ -1,4 +1,4 @@
-"""`txnctl abort` and `txnctl hanging`: end transactions of a running server that would not end otherwise."""
+"""`txnctl abort` and `txnctl hanging`: end transactions of a running server, and list those that nothing else ends."""
 
 from __future__ import annotations
 

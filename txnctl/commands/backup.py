@@ -155,10 +155,9 @@ def verify(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A backup, or a directory of backups to check all of.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Read every byte of backups and compare their checksums.
+    """Read every byte of backups and compare it with the checksums of the manifest.
 
-    The expected checksums are those of the manifest. Changes nothing. Ends with status 1 if a backup is damaged or
-    there is none, 3 if the directory cannot be read.
+    Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
     """
     from coordinator_runtime.backups import backups_in
     from coordinator_runtime.backups.manifest import MANIFEST_NAME
@@ -222,8 +221,8 @@ def restore(
     """Make the data directory of a server from a backup.
 
     Every byte is checked. The restored store begins a new incarnation: producers initialise again and members join
-    again. Readers that are past the end of the backup are notified of the truncation. Ends with status 3 and restores
-    nothing if anything is refused.
+    again. Readers that have read past the backup get OFFSET_OUT_OF_RANGE, or the offset where the log diverged if they
+    send leader epochs. Ends with status 3 and restores nothing if anything is refused.
     """
     from coordinator_client.clock import SystemClock as ClientClock
     from coordinator_runtime.backups import restore as restore_now

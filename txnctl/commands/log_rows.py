@@ -40,7 +40,7 @@ BASE64: Final = "base64"
 
 @dataclass(frozen=True, slots=True)
 class LoggedBatch:
-    """One batch of a partition, or the requested part of it."""
+    """One batch of a partition, with the part of it that was requested."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class LoggedBatch:
     fate: Fate
     size_bytes: int
     first_offset: int
-    """Offset of the first requested record. The server returns whole batches, so the batch may begin earlier."""
+    """Offset of the first requested record. Batches are read whole, so the batch may begin earlier."""
     records: Callable[[], Placed]
     """Decodes the requested records; there are none for a marker. Raises CorruptBatch."""
 
@@ -184,7 +184,7 @@ def text_or_base64(content: bytes | None) -> Value:
 
 
 def bytes_of(value: Value) -> bytes | None:
-    """Return the inverse of `text_or_base64`. Any other JSON value becomes its compact text. Raises ValueError."""
+    """Invert `text_or_base64`. Any other JSON value becomes its compact text. Raises ValueError."""
     match value:
         case None:
             return None

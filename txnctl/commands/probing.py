@@ -92,8 +92,8 @@ class Probe:
         with Producer(
             self._connection,
             transactional_id=self._transactional_id,
-            # A step may use the step timeout once for sending and once more for ending. The timeout is not longer, so
-            # that a server with a low `transaction_max_timeout_ms` can be probed.
+            # A step may use its timeout once for sending and once more for ending. The transaction timeout is not
+            # longer, so that a server with a low `transaction_max_timeout_ms` can be probed.
             transaction_timeout_ms=min(2 * self._timeout_ms, TRANSACTION_TIMEOUT_MS_MAX),
             delivery_timeout_ms=self._timeout_ms,
         ) as producer:

@@ -64,7 +64,7 @@ def produce(
         typer.Option(
             "--transactional-id",
             metavar="ID",
-            help="Transactional id; fences any other producer that uses it. [default: a new one for this run]",
+            help="Transactional id; fences the previous producer that used it. [default: a new one for this run]",
         ),
     ] = None,
     transaction_timeout_ms: Annotated[

@@ -102,7 +102,7 @@ def failures_in_words(server: str) -> Iterator[None]:
 
 
 def deadlines(timeout_ms: int) -> Deadlines:
-    """Return the deadlines of a request of a command: one attempt, which may take the whole timeout."""
+    """Return the deadlines of a request of a command: each attempt may take the whole timeout."""
     return Deadlines(total_ms=max(1, timeout_ms), attempt_ms=max(1, timeout_ms))
 
 

@@ -96,7 +96,7 @@ class RemoteLog:
 
     @property
     def skipped(self) -> Skipped:
-        """Batches that could not be read so far, if they are skipped."""
+        """Counts of the places that were skipped so far because they cannot be read."""
         return self._reader.skipped
 
     @property

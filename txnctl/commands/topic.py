@@ -93,7 +93,7 @@ def create(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Create a topic."""
-    # The default need not be sent: every server knows it.
+    # `full` is the default of every server, so it is not sent.
     config = {} if validate_payload is ValidatePayload.FULL else {"validate_payload": validate_payload.value}
     limits = {
         "retention_ms": retention_ms,

@@ -43,7 +43,7 @@ SERVER_ITSELF: Final = "(server)"
 """Client name shown for a step of the server itself: a timeout, or the completion of an earlier decision."""
 
 UNNAMED: Final = "(unnamed)"
-"""Client name shown for a client without a client id. The host still identifies it."""
+"""Client name shown for a client without a client id. Its host still shows where it runs."""
 
 _NO_TIMEOUT_MS: Final = 2**31 - 1
 

@@ -87,7 +87,7 @@ class Columns:
                 )
 
     def differences_from_end(self, head: LogTotals) -> Iterator[str]:
-        """Yield the index entries whose distance to the head differs from the rows in between.
+        """Yield the index entries whose totals differ from the head by more or less than the rows in between.
 
         A log without its beginning does not show how much that was, nor what was aborted."""
         base = _without_aborts(head, self.totals)

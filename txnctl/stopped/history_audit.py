@@ -89,7 +89,7 @@ def audit_history(rows: StoredRows, check: Findings) -> None:
     """Check the steps of the history against each other and against the states.
 
     Steps are numbered without gaps, and those of a transactional id are legal. The newest step of a key matches its
-    state. For a transactional id that is identity, state and csn; for other keys only that the state exists."""
+    state. For a transactional id that is identity, state and csn; for other keys only the existence of a state."""
     newest: dict[tuple[ShardKey, int, bytes], HistoryRow] = {}
     complete: set[ShardKey] = set()
     previous: HistoryRow | None = None

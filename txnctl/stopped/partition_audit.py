@@ -3,8 +3,9 @@
 The fold below repeats the effect of a batch and a marker on a partition. It is written anew, without the rules or
 shards of the partition log, so that a mistake in either shows as a difference.
 
-The log does not show that a producer was forgotten. The head of the partition has the offset and the csns at which that
-last happened, and so limits the producers that may have been. Such a producer may be missing, and may start anew.
+The log does not show that a producer was forgotten. The head of the partition has the log end at which that last
+happened, and the newest csn of the forgotten producers by coordinator shard. Only producers up to these may have been
+forgotten. Such a producer may be missing, and may start anew.
 
 Source: spec log-and-runtime 1.3, 1.5, 1.7 and 6.2 (white-box checks).
 """
@@ -79,7 +80,7 @@ class PartitionAudit:
     transactional_batches: int = 0
     end_offset: int = 0
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
-    """Producers of the log, including forgotten ones if the log allows to continue them."""
+    """Producers of the log. One that may have been forgotten is continued if its next write follows."""
     last_offsets: dict[int, int] = field(default_factory=dict)
     """Last offset of each producer's newest batch or marker."""
     returned: set[int] = field(default_factory=set)

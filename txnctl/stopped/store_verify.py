@@ -249,7 +249,7 @@ class _Verification:
         self._note(stretches, name, len(kept), list(columns.differences_from_end(head.totals)))
 
     def _check_left_positions(self, ordinal: int, name: str, check: Check) -> None:
-        """Check head against the producers, which know the open transactions of a log without its beginning."""
+        """Check the head against the producers, which know the open transactions of a log without its beginning."""
         check.examined += 1
         head = self._heads[ordinal]
         opened = []
@@ -402,8 +402,7 @@ class _Verification:
         """Return the partitions with markers that no transactional id here decided, by the identity of the ended
         transaction.
 
-        The markers were written by an administrator or by a coordinator elsewhere. The steps in the history record
-        them."""
+        An administrator wrote these markers, or a coordinator elsewhere. Each has a step in the history."""
         found: defaultdict[EndIdentity, set[int]] = defaultdict(set)
         for step in stored.history(self._rows, Coordinator.COUNTERS):
             if step.record_type == UNOWNED_MARKER_TYPE:

@@ -48,7 +48,7 @@ def files_of_today() -> Iterator[FileDescriptorProto]:
 
 
 def facts(files: Iterable[FileDescriptorProto]) -> Iterator[str]:
-    """Yield one line per fact. Each begins with its subject, so that a change differs from a removal."""
+    """Yield one line per fact. Each begins with its subject, which tells a change from a removal."""
     for file in files:
         for option in NAMING_OPTIONS:
             if file.options.HasField(option):

@@ -150,8 +150,8 @@ class _Writer:
     def _decide(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the batch that the tasks wrote.
 
-        Raises InvalidOption if an earlier write has committed it. After a TransactionError, Spark gives up the query.
-        Its next start writes the batch again, or finds it committed."""
+        Raises InvalidOption if an earlier write of this run has committed it. After a TransactionError, Spark gives up
+        the query. Its next start writes the batch again, or finds it committed."""
         written = [each for each in messages if isinstance(each, Written) and each.batch is not None]
         if not written or written[0].batch is None:
             return

@@ -1,7 +1,7 @@
 """The drawings of ARCHITECTURE.md in Mermaid, made from the code: `make docs` writes them, `make check` compares.
 
-The layers are those of the import law in pyproject.toml, the states those of `LEGAL_STEPS`, and each function that the
-sequence of a commit names is looked up, so a rename fails here and not in front of a reader.
+The layers are those of the import law in pyproject.toml, the states those of `LEGAL_STEPS`. Each function in the
+sequence of a commit is looked up, so a rename fails here and not in front of a reader.
 """
 
 from __future__ import annotations

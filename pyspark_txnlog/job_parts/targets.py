@@ -1,7 +1,7 @@
 """Outputs of a job: how to write rows once, how to write them as a stream, and how to read them again.
 
 Each stream is written by a sink that recognises a repeated micro-batch by its number, so that no record is in the
-output twice. Parquet uses the log of the file sink, a Delta table its application id, an Iceberg table its
+output twice. Parquet uses the log of the file sink, and a Delta table its application id. An Iceberg table uses its
 snapshots, and a topic the decisions of our own sink.
 """
 

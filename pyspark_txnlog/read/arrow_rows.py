@@ -5,7 +5,8 @@ touching a row. Only topic, partition, offset and time are built here, column by
 
 With `report=ranges` there is one row for each range, with the numbers of visible and hidden records. It shows if a read
 without rows hid aborted transactions, and a result can be audited with it. Visible, aborted and control records and the
-skipped corrupt offsets add up to the offsets of the range. Only offsets without a record, after compaction, are missing.
+skipped corrupt offsets add up to the offsets of the range. Only offsets that compaction left without a record are
+missing.
 
 Source: docs/spark.md (schema, batch sizes).
 """

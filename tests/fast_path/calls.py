@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, session_pb2, transaction_pb2
+from coordinator_protocol.errors import ErrorCode
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 
 IDS: Final = ("a", "b", "c")
@@ -72,6 +73,8 @@ class Clients:
         self.identities: dict[str, Identity] = dict.fromkeys((*IDS, *NEW_IDS), (0, 0))
         self._sequences: dict[tuple[str, str], int] = {}
         self._request = 0
+        self._writes = 0
+        """How many calls brought records, whose values have this number."""
         self._topic_ids: dict[str, bytes] = {}
         self._sent: dict[str, tuple[str, bytes]] = {}
         self._asked: dict[int, tuple[str, str, Identity]] = {}
@@ -82,12 +85,18 @@ class Clients:
         self.correlation_id = 0
         self.sent: Counter[str] = Counter()
         """How many calls of each method."""
+        self._codes: dict[int, tuple[str, ErrorCode]] = {}
+        """Method and error of each answer, by its correlation id."""
 
     def message(self, calls: Iterable[Call], cancels: Iterable[int] = ()) -> bytes:
         """A message of a session."""
         return session_pb2.SessionRequest(
             header=common_pb2.RequestHeader(client_id="client"), calls=map(self._call, calls), cancels=cancels
         ).SerializeToString()
+
+    def codes(self, method: str) -> list[ErrorCode]:
+        """The errors of all answers of a method that gives an identity, in the order of their calls."""
+        return [code for _number, (each, code) in sorted(self._codes.items()) if each == method]
 
     def learn(self, answers: Iterable[session_pb2.SessionAnswer]) -> None:
         """Go on with what the newest answers say."""
@@ -100,8 +109,11 @@ class Clients:
                 self._learn_all(transaction_pb2.DescribeTransactionsResponse.FromString(answer.body))
             elif method == "ConsumerGroupHeartbeat" and not answer.status:
                 self._learn_member(name, group_pb2.ConsumerGroupHeartbeatResponse.FromString(answer.body))
-            elif method in _GIVES_IDENTITY and self._newest[name] == answer.correlation_id:
+            elif method in _GIVES_IDENTITY:
                 reply = _GIVES_IDENTITY[method].FromString(answer.body)
+                self._codes[answer.correlation_id] = method, ErrorCode(reply.error_code)
+                if self._newest[name] != answer.correlation_id:
+                    continue
                 if not answer.status and not reply.error_code:
                     self._become(name, (reply.producer_id, reply.producer_epoch))
                 else:
@@ -144,13 +156,24 @@ class Clients:
         )
 
     def _body(self, call: Call) -> bytes:
+        self._writes += call.kind in ("Produce", "Transact")
         request = _MAKE[call.kind](self, call)
         self._request += 1
         request.header.request_id = self._request.to_bytes(16, "big")
         if call.damage:
             DAMAGES[call.damage](request)
+        if call.damage == "partition by both names":
+            self._name_twice(request)
         body: bytes = request.SerializeToString()
         return body[: len(body) // 2] if call.damage == "cut" else body
+
+    def _name_twice(self, request: Any) -> None:
+        """The first batch comes twice; the second one names its topic by the id."""
+        for first in _all_batches(request)[:1]:
+            again = request.batches.add()
+            again.CopyFrom(first)
+            if first.topic in self._topic_ids:
+                again.topic, again.topic_id = "", self._topic_ids[first.topic]
 
     def _identity(self, call: Call) -> dict[str, Any]:
         producer_id, epoch = self.identities[call.name]
@@ -248,7 +271,7 @@ class Clients:
     def _batch(self, call: Call, partition: str, *, is_named: bool) -> log_pb2.PartitionBatch:
         """One record. In a Produce the batch names its producer."""
         next_sequence = self._sequences.get((call.name, partition), 0)
-        value = f"{call.name}{self._request}".encode() + b"+" * (40_000 if call.damage == "large" else 0)
+        value = f"{call.name}{self._writes}".encode() + b"+" * (40_000 if call.damage == "large" else 0)
         batch = log_pb2.RecordBatch(
             record_count=1,
             base_timestamp_ms=5,
@@ -315,6 +338,11 @@ def _crc(batch: log_pb2.RecordBatch) -> None:
 
 def _count(batch: log_pb2.RecordBatch) -> None:
     batch.record_count = 7
+
+
+def _many_records(batch: log_pb2.RecordBatch) -> None:
+    """A batch with so many is checked elsewhere."""
+    batch.record_count = 40_000
 
 
 def _no_records(batch: log_pb2.RecordBatch) -> None:
@@ -414,6 +442,21 @@ def _many_partitions(request: Any) -> None:
         item.partition = number + 10
 
 
+def _read_topic(request: Any) -> None:
+    for topic in _read_topics(request):
+        topic.topic = "nowhere"
+
+
+def _read_partition(request: Any) -> None:
+    for topic in _read_topics(request):
+        topic.partitions[0].partition = 9
+
+
+def _read_topics(request: Any) -> list[group_pb2.TopicOffsets]:
+    """Those whose offsets come with records."""
+    return [topic for group in getattr(request, "groups", []) for topic in group.topics]
+
+
 def _topic_id(request: Any) -> None:
     for item in _all_batches(request)[:1]:
         item.topic_id = b"\x07" * 16
@@ -445,6 +488,7 @@ INIT_DAMAGES: Final[dict[str, Callable[[Any], None]]] = {
 DAMAGES: Final[dict[str, Callable[[Any], None]]] = INIT_DAMAGES | {
     "crc": _first_batch(_crc),
     "count": _first_batch(_count),
+    "many records": _first_batch(_many_records),
     "no records": _first_batch(_no_records),
     "payload": _first_batch(_payload),
     "encoding": _first_batch(_encoding),
@@ -470,8 +514,11 @@ DAMAGES: Final[dict[str, Callable[[Any], None]]] = INIT_DAMAGES | {
     "partition twice": _twice,
     "many partitions": _many_partitions,
     "topic id": _topic_id,
+    "offset of no topic": _read_topic,
+    "offset of no partition": _read_partition,
     "cut": _nothing,
     "large": _nothing,
     "topic by id": _nothing,
+    "partition by both names": _nothing,
 }
-"""What can be wrong, or only unusual, with a call. The last three are done where the bytes are made."""
+"""What can be wrong, or only unusual, with a call. The last four are done where the bytes are made."""

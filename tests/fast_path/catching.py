@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import HealthCheck, Phase, given, settings
 
 from coordinator_server.traffic.admission import AdmissionLimits
-from tests.fast_path.calls import IDS, Call
+from tests.fast_path.calls import IDS
 from tests.fast_path.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
 from tests.fast_path.stories import STORIES
 from tests.fast_path.twins import Mutation, Step, Twins
@@ -33,8 +33,7 @@ def committed(examples_max: int) -> settings:
 
 def live_through(twins: Twins, history: Sequence[Step]) -> None:
     """All of it, from producers that have just come. Raises Different."""
-    twins.send(*(Call("InitProducerId", name) for name in IDS))
-    twins.settle()
+    twins.init(*IDS)
     for step in history:
         twins.live(step)
     twins.settle()

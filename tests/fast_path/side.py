@@ -7,8 +7,10 @@ writes, answers, logs and counts is noted group by group and step by step.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import structlog
@@ -16,6 +18,8 @@ import structlog
 from coordinator_api.v1 import session_pb2
 from coordinator_core.assembly import Core
 from coordinator_runtime.commit_groups import CommitThread
+from coordinator_runtime.decision import Turn
+from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import CommitGroup, Store
 from coordinator_server.build import METHODS_OF, SERVICES, observe
@@ -29,11 +33,14 @@ from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.security.audit import AuditLog
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from partition_log.records import PartitionGrew
 from tests.fast_path.inventory import inventory
 from tests.harness.gated import GatedDispatcher
 from tests.harness.inside import WorldOptions
 from tests.harness.shelf import MemoryShelf
 from tests.harness.world import World
+from txn_coordinator.records import TransactionRanThrough
+from txn_coordinator.rules.transacting import steps_of
 
 Mutation = Callable[[], AbstractContextManager[None]]
 """Changes the product while it is entered."""
@@ -52,6 +59,8 @@ class Side:
         self._mutation = mutation
         self.noted: list[object] = []
         """What came out: answers, rows of commit groups, log lines."""
+        self._events: Counter[str] = Counter()
+        """What was told since the beginning, as often as it was."""
         self.answers: list[session_pb2.SessionAnswer] = []
         """All answers so far, read."""
         self._defects: list[Exception] = []
@@ -76,6 +85,17 @@ class Side:
                 self._sessions[session] = self._new_session(session)
             self._take_answers()
 
+    def dispatch(self, sessions: Sequence[int], message: bytes) -> None:
+        """A message arrives whose calls are each of another session, as none of a client is: they share a turn."""
+        calls = session_pb2.SessionRequest.FromString(message).calls
+        contexts = [_context(session) for session in sessions]
+        with self._watched():
+            replies = self._dispatcher.message(
+                [(call.method, call.body, context) for call, context in zip(calls, contexts, strict=True)]
+            )
+            for call, reply in zip(calls, replies, strict=True):
+                reply.on_settled(partial(self._take_answer, call.correlation_id))
+
     def look(self) -> dict[str, object]:
         """What came out since the last look, and what is under way."""
         noted, self.noted = self.noted, []
@@ -85,6 +105,7 @@ class Side:
         armed = sorted(timers._armed.items(), key=lambda item: (item[1].deadline_ms, item[1].generation))
         return {
             "noted": noted,
+            "events": dict(self._events),
             # The key of a call that waits is the place of its reply in memory.
             "timers": [
                 (key if each.kind != "parked" else "", each.deadline_ms, each.kind, each.owner) for key, each in armed
@@ -92,6 +113,7 @@ class Side:
             "decided timers": sorted(map(repr, timers._staged)),
             "parked": {repr(key): len(queue) for key, queue in runtime.parking.queues.items()},
             "groups": (groups.durable_version, len(groups.sealed), groups.undurable_bytes, sorted(groups.open.shards)),
+            "groups that a crash may lose": self.world.undurable_groups,
             "calls in flight": self._dispatcher.calls_in_flight(),
         }
 
@@ -129,13 +151,33 @@ class Side:
         runtime.on_defect = on_defect
         numbers.calls.on_defect = self._defects.append
         self._numbers = numbers
+        observe_event = runtime.on_event
+
+        def on_event(event: object, turn: Turn) -> None:
+            self._count(event, turn)
+            observe_event(event, turn)
+
+        runtime.on_event = on_event
         self._dispatcher.open(servicers(core, NodeAddress(1, "h", 1)), fast_methods(core))
         self._clock = clock
         self._sessions = [self._new_session(number) for number in range(len(CALLERS))]
 
     def _new_session(self, number: int) -> Session:
-        context = CallContext(principal=CALLERS[number], host=f"10.0.0.{number}", connection=number)
-        return Session(self._dispatcher, self._clock, context, SessionLimits())
+        return Session(self._dispatcher, self._clock, _context(number), SessionLimits())
+
+    def _count(self, event: object, turn: Turn) -> None:
+        """The fast path tells of several transactions of a partition at once."""
+        match event:
+            case TransactionRanThrough():
+                self._events.update(repr((step, turn)) for step in steps_of(event))
+            case PartitionGrew():
+                about = f"{event.ordinal} {event.outcome}"
+                self._events[f"{about} records"] += event.record_count
+                self._events[f"{about} bytes"] += event.size_bytes
+                self._events[f"{about} marker bytes"] += event.marker_bytes
+                self._events[f"{about} markers"] += 0 if event.outcome is None else event.marker_count
+            case _:
+                self._events[repr((event, turn))] += 1
 
     def _note_rows(self, store: Store) -> None:
         """Note every commit group that is written from now on: its rows, whatever the order in which they were staged,
@@ -156,6 +198,10 @@ class Side:
                 self.noted.append((number, body))
                 self.answers += session_pb2.SessionResponse.FromString(body).answers
 
+    def _take_answer(self, correlation_id: int, reply: Pending[bytes]) -> None:
+        self.noted.append((correlation_id, reply.result()))
+        self.answers.append(session_pb2.SessionAnswer(correlation_id=correlation_id, body=reply.result()))
+
     @contextmanager
     def _watched(self) -> Iterator[None]:
         steps = logging.getLogger("transactions")
@@ -169,6 +215,10 @@ class Side:
             steps.setLevel(level)
         # Two exceptions that say the same are not equal.
         self.noted += [{**line, "exc_info": repr(line.get("exc_info"))} for line in lines]
+
+
+def _context(session: int) -> CallContext:
+    return CallContext(principal=CALLERS[session], host=f"10.0.0.{session}", connection=session)
 
 
 def _unused(_of: Any) -> None:

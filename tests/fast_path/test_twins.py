@@ -9,13 +9,13 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import given, settings
 
-from coordinator_core.fast_path import FastPath
 from coordinator_server.traffic.admission import AdmissionLimits
 from tests.fast_path.calls import NEW_IDS, Call
 from tests.fast_path.catching import NotCaught, catch, committed, live_through
 from tests.fast_path.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
 from tests.fast_path.mutants import CANARIES, MUTANTS
 from tests.fast_path.stories import STORIES
+from tests.fast_path.taking import Taken
 from tests.fast_path.twins import Step, Twins
 from tests.harness.inside import WorldOptions
 from tests.simulation.mutant import Mutant
@@ -42,27 +42,6 @@ NOTICED_RULES = frozenset(
 """Bugs of the general path that a twin without them must be told from at once."""
 
 
-def taken_by_fast_paths(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many calls lanes take from now on, by the function that took them."""
-    taken: Counter[str] = Counter()
-
-    def note(name: str) -> None:
-        take = getattr(FastPath, name)
-
-        def noting(lane: FastPath, *call: object) -> object:
-            result = take(lane, *call)
-            taken[name] += result is not None
-            return result
-
-        monkeypatch.setattr(FastPath, name, noting)
-
-    note("transact")
-    note("produce")
-    note("commit")
-    note("initialise")
-    return taken
-
-
 @given(OPTIONS, ADMISSION, HISTORY)
 @settings(max_examples=20)
 def test_random_histories_leave_the_same(
@@ -79,10 +58,9 @@ def test_many_busy_histories_leave_the_same(options: WorldOptions, history: list
     live_through(Twins(options), history)
 
 
-def test_busy_histories_leave_the_same_and_go_by_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_histories_leave_the_same_and_go_by_the_fast_path(taken: Taken) -> None:
     """At least half of the calls of these histories that may take the fast path took it: two servers of which neither
     uses a lane would leave the same, too."""
-    taken = taken_by_fast_paths(monkeypatch)
     sent: Counter[str] = Counter()
 
     @given(BUSY_OPTIONS, BUSY_HISTORY)
@@ -93,10 +71,10 @@ def test_busy_histories_leave_the_same_and_go_by_the_fast_path(monkeypatch: pyte
         sent.update(twins.clients.sent)
 
     live()
-    assert 2 * taken["transact"] >= sent["Transact"] >= 100
-    assert 2 * taken["produce"] >= sent["Produce"] >= 100
-    assert 2 * taken["commit"] >= sent["EndTxn"] >= 100
-    assert 2 * taken["initialise"] >= sent["InitProducerId"] >= 100
+    assert 2 * taken.count("transact") >= sent["Transact"] >= 100
+    assert 2 * taken.count("produce") >= sent["Produce"] >= 100
+    assert 2 * taken.count("commit") >= sent["EndTxn"] >= 100
+    assert 2 * taken.count("initialise") >= sent["InitProducerId"] >= 100
 
 
 @pytest.mark.slow
@@ -115,24 +93,22 @@ def test_stories_leave_the_same(name: str) -> None:
     live_through(Twins(options), history)
 
 
-def test_the_fast_path_takes_what_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = taken_by_fast_paths(monkeypatch)
+def test_the_fast_path_takes_what_is_common(taken: Taken) -> None:
     options, history = STORIES["the same id twice, and partitions that many write to"]
     live_through(Twins(options), history)
-    assert taken["transact"] >= 6
-    assert taken["initialise"] >= 2, "all but the first one, which takes a block of producer ids"
+    assert taken.count("transact") >= 6
+    assert taken.count("initialise") >= 2, "all but the first one, which takes a block of producer ids"
     options, history = STORIES["transactions that grow, and end"]
     live_through(Twins(options), history)
-    assert taken["produce"] >= 9
-    assert taken["commit"] >= 3
+    assert taken.count("produce") >= 9
+    assert taken.count("commit") >= 3
     options, history = STORIES["offsets that open transactions hold"]
     live_through(Twins(options), history)
-    assert taken["commit"] >= 8
+    assert taken.count("commit") >= 8
 
 
-def test_more_new_ids_than_a_block_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_new_ids_than_a_block_has(monkeypatch: pytest.MonkeyPatch, taken: Taken) -> None:
     monkeypatch.setattr(counters, "BLOCK_SIZE", 5)
-    taken = taken_by_fast_paths(monkeypatch)
     twins = Twins(WorldOptions())
     live_through(
         twins,
@@ -146,7 +122,7 @@ def test_more_new_ids_than_a_block_has(monkeypatch: pytest.MonkeyPatch) -> None:
             )
         ],
     )
-    assert taken["initialise"] >= len(NEW_IDS) // 2
+    assert taken.count("initialise") >= len(NEW_IDS) // 2
 
 
 @pytest.mark.parametrize("mutant", CANARIES, ids=lambda mutant: mutant.name)

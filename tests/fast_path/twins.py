@@ -72,6 +72,7 @@ class Twins:
         if isinstance(options, Guarded):
             self._allow()
             self.settle()
+        self.with_lane = self.sides[0].world
         self.send(Call("CreateTopics", partitions=PARTITIONS), Call("CreateTopics", partitions=()))
         self.settle()
 
@@ -84,13 +85,35 @@ class Twins:
     def settle(self) -> None:
         """Let everything become durable, and compare all that there is."""
         self._settle()
-        self._compare_looks()
-        for what in ("holdings", "numbers"):
-            self._compare(*(getattr(side, what)() for side in self.sides))
+        self.compare()
 
     def send(self, *calls: Call) -> None:
         """One message."""
         self._message(0, calls)
+
+    def send_mixed(self, *calls: tuple[int, Call]) -> None:
+        """One message with calls of several sessions."""
+        message = self.clients.message(call for _session, call in calls)
+        for side in self.sides:
+            side.dispatch([session for session, _call in calls], message)
+        self._learn()
+
+    def init(self, *names: str) -> None:
+        """These producers have just come."""
+        self.send(*(Call("InitProducerId", name) for name in names))
+        self.settle()
+
+    def do(self, action: Callable[[World], object]) -> None:
+        """Something happens to both that is no call."""
+        for side in self.sides:
+            side.do(action)
+        self._learn()
+
+    def compare(self) -> None:
+        """All that there is."""
+        self._compare_looks()
+        for what in ("holdings", "numbers"):
+            self._compare(*(getattr(side, what)() for side in self.sides))
 
     # What can happen
 
@@ -102,24 +125,24 @@ class Twins:
         self._learn()
 
     def _flush(self, count: int | None = None) -> None:
-        self._each(lambda world: world.flush(count))
+        self.do(lambda world: world.flush(count))
 
     def _seal(self) -> None:
-        self._each(World.seal)
+        self.do(World.seal)
 
     def _tick(self, elapsed_ms: int) -> None:
-        self._each(lambda world: world.tick(elapsed_ms))
+        self.do(lambda world: world.tick(elapsed_ms))
 
     def _set_clock(self, difference_ms: int) -> None:
-        self._each(lambda world: world.clock.step_wall(difference_ms))
+        self.do(lambda world: world.clock.step_wall(difference_ms))
 
     def _settle(self) -> None:
-        self._each(World.settle)
+        self.do(World.settle)
         self.send(DESCRIBE)
-        self._each(World.settle)
+        self.do(World.settle)
 
     def _crash(self, kept_groups: int) -> None:
-        self._each(lambda world: world.crash(kept_groups=min(kept_groups, world.undurable_groups), down_ms=3))
+        self.do(lambda world: world.crash(kept_groups=min(kept_groups, world.undurable_groups), down_ms=3))
         self._settle()
 
     def _fail_disk(self, kept_groups: int) -> None:
@@ -128,14 +151,14 @@ class Twins:
             if world.undurable_groups:
                 world.fail_disk(kept_groups=kept_groups)
 
-        self._each(fail)
+        self.do(fail)
         self._settle()
 
     def _unload(self, name: str) -> None:
-        self._each(lambda world: _tried(lambda: world.unload(name)))
+        self.do(lambda world: _tried(lambda: world.unload(name)))
 
     def _load(self, name: str) -> None:
-        self._each(lambda world: _tried(lambda: world.load(name)))
+        self.do(lambda world: _tried(lambda: world.load(name)))
 
     def _allow(self, *denied: Acl) -> None:
         """From now on everybody may do everything, but for this."""
@@ -146,13 +169,13 @@ class Twins:
             acls.delete([AclFilter()], context, validate_only=False)
             acls.create([*_EVERYTHING, *denied], context, validate_only=False)
 
-        self._each(lambda world: _tried(lambda: write(world)))
+        self.do(lambda world: _tried(lambda: write(world)))
 
     def _fill_disk(self, is_full: bool) -> None:
         def fill(world: World) -> None:
             world.inside.core.checks.disk.refusal = _DISK_LOW if is_full else None
 
-        self._each(fill)
+        self.do(fill)
 
     def _hold_checks(self, is_held: bool) -> None:
         """Payloads that take long are checked by another process; let it take its time, or end."""
@@ -163,14 +186,9 @@ class Twins:
             if not is_held:
                 worker.release()
 
-        self._each(hold)
+        self.do(hold)
 
     # Comparing
-
-    def _each(self, action: Callable[[World], object]) -> None:
-        for side in self.sides:
-            side.do(action)
-        self._learn()
 
     def _learn(self) -> None:
         answers = self.sides[0].answers

@@ -21,7 +21,14 @@ from txn_coordinator.service import TransactionService, TransactResult
 
 def transact(core: Core, command: Transact, context: CallContext) -> Pending[TransactResult]:
     """A message of one."""
-    return transact_all(core, [(command, context)])[0]
+    lane, batches, taken = core.fast_path, _columns(command.batches), None
+    if lane is not None and batches is not None and command.outcome is Outcome.COMMIT:
+        taken = lane.transact(command.transactional_id, command.identity, batches, command.groups, context)
+    if lane is None or taken is None:
+        return called(partial(core.transactions.service.transact, command, context))
+    after, first_offsets = taken
+    result = TransactResult(Ended(after.client_identity, after.csn), first_offsets)
+    return lane.end().map(lambda _ended: result)
 
 
 def produce(
@@ -52,44 +59,6 @@ def end_txn(
 def _all_lost(results: Sequence[ProduceResult], error: Exception) -> list[ProduceResult]:
     assert isinstance(error, CoordinatorError), error
     return [ProduceResult(result.name, error=error) for result in results]
-
-
-def transact_all(core: Core, calls: Sequence[tuple[Transact, CallContext]]) -> Sequence[Pending[TransactResult]]:
-    """Begin all Transacts of one message, in their order."""
-    lane = core.fast_path
-    replies: list[Pending[TransactResult]] = []
-    taken: list[TransactResult] = []
-
-    def end() -> None:
-        if lane is not None and taken:
-            ended = lane.end()
-            replies.extend([ended.map(partial(_answer, result)) for result in taken])
-            taken.clear()
-
-    for command, context in calls:
-        result = None if lane is None else _take(lane, command, context)
-        if result is not None:
-            taken.append(result)
-        else:
-            end()
-            replies.append(called(partial(core.transactions.service.transact, command, context)))
-    end()
-    return replies
-
-
-def _answer(result: TransactResult, _ended: None) -> TransactResult:
-    return result
-
-
-def _take(lane: FastPath, command: Transact, context: CallContext) -> TransactResult | None:
-    batches = _columns(command.batches)
-    if batches is None or command.outcome is not Outcome.COMMIT:
-        return None
-    taken = lane.transact(command.transactional_id, command.identity, batches, command.groups, context)
-    if taken is None:
-        return None
-    after, first_offsets = taken
-    return TransactResult(Ended(after.client_identity, after.csn), first_offsets)
 
 
 def _columns(batches: Sequence[ClientBatch]) -> list[FastBatch] | None:

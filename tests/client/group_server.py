@@ -1,8 +1,8 @@
 """The real coordinator and log behind a client's connection, without a socket: each attempt is one call and the flushes
-it takes. Partitions are `foo-0`, as in the rooms of the groups.
+it takes. Partitions are `foo-0`, as in the worlds of the groups.
 
-room = AdministeredRoom()
-admin = Admin(room.connection())
+server = AdministeredServer()
+admin = Admin(server.connection())
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.requests import Produce
-from tests.groups.committed.room import OffsetRoom, Producer
+from tests.harness.committed_offsets import Producer
+from tests.harness.group_world import group_world
 from tests.log.log_room import NOBODY, Batch
 from tests.log.log_room import Producer as Writer
 from txn_coordinator.hanging import ProducerOwners
@@ -35,26 +36,29 @@ def place(name: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
 
 
-class AdministeredRoom(OffsetRoom):
-    """The room, its log, and the way of a client to both."""
+class AdministeredServer:
+    """A world with groups and a log, and the way of a client to both."""
+
+    def __init__(self) -> None:
+        self.world = group_world()
 
     def connection(self) -> Connection:
         """Implements the client's transport itself."""
-        return Connection("room:1", open_transport=lambda _endpoint: self)
+        return Connection("here:1", open_transport=lambda _endpoint: self)
 
     # The transport
 
     def ask(self, rpc: Any, request: Any, *, timeout_ms: int) -> Any:
         if rpc.service == "GroupService":
-            return self.told(request)
-        of_ranges = RangeServicer(self.inside.core.log.ranges)
+            return self.world.ask(request)
+        of_ranges = RangeServicer(self.world.inside.core.log.ranges)
         serve = getattr(of_ranges if hasattr(of_ranges, rpc.method) else self._log_servicer(), rpc.method)
         reply = answer(
             rpc.method,
             getattr(log_pb2, f"{rpc.method}Response"),
             lambda: serve(request, call_context(request.header, CallContext(), rpc.method)),
         )
-        self.settle()
+        self.world.settle()
         return reply.result()
 
     def start(self, rpc: Any, request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Any:
@@ -64,7 +68,7 @@ class AdministeredRoom(OffsetRoom):
         pass
 
     def _log_servicer(self) -> LogServicer:
-        inside = self.inside
+        inside = self.world.inside
         owners = ProducerOwners(inside.runtime)
         markers = ForeignMarkers(inside.runtime, inside.catalog, guard=owners, authorizer=ALLOW_ALL)
         return LogServicer(inside.topics, inside.log, markers)
@@ -84,14 +88,14 @@ class AdministeredRoom(OffsetRoom):
     def _produce(self, name: str, batch: Batch, transactional_id: str | None) -> None:
         topic, partition = place(name)
         item = batch.item(PartitionName(topic, b"", partition))
-        sent: Pending[Any] = self.inside.log.produce(Produce(transactional_id, (item,)), CallContext())
-        self.settle()
+        sent: Pending[Any] = self.world.inside.log.produce(Produce(transactional_id, (item,)), CallContext())
+        self.world.settle()
         (result,) = sent.result()
         assert result.error is None, result.error
 
     def transact(self, name: str, count: int, outcome: Outcome, *, transactional_id: str = "orders") -> None:
         """Records of a transaction, and how it ends."""
-        producer = self.producer(transactional_id)
+        producer = self.world.offsets.producer(transactional_id)
         self.append_in(producer, name, count)
         producer.ends(outcome)
 

@@ -21,22 +21,22 @@ from coordinator_client import (
 )
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method
-from tests.client.group_server import ABORT, COMMIT, AdministeredRoom, offsets, place
+from tests.client.group_server import ABORT, COMMIT, AdministeredServer, offsets, place
 from tests.client.world import Fault, World
-from tests.groups.consumer.members import all_of, of
+from tests.harness.consumers import all_of, of
 
 GROUP = "g"
 FOO_0, FOO_1 = place("foo-0"), place("foo-1")
 
 
 @pytest.fixture
-def room() -> AdministeredRoom:
-    return AdministeredRoom()
+def server() -> AdministeredServer:
+    return AdministeredServer()
 
 
 @pytest.fixture
-def admin(room: AdministeredRoom) -> Admin:
-    return Admin(room.connection())
+def admin(server: AdministeredServer) -> Admin:
+    return Admin(server.connection())
 
 
 @pytest.fixture
@@ -48,10 +48,10 @@ def far(world: World) -> Admin:
 # Who is there
 
 
-def test_groups_are_listed_by_state_and_type(room: AdministeredRoom, admin: Admin) -> None:
-    room.stable(room.member(group_id="new"))
-    room.classic_group(room.classic(group_id="old"), plan={0: of("foo", 0)})
-    room.commits({"foo-0": 5}, group_id="simple")
+def test_groups_are_listed_by_state_and_type(server: AdministeredServer, admin: Admin) -> None:
+    server.world.consumers.stable(server.world.consumers.member(group_id="new"))
+    server.world.classic.form(server.world.classic.subscriber(group_id="old"), plan={0: of("foo", 0)})
+    server.world.offsets.commits({"foo-0": 5}, group_id="simple")
     listed = {each.group_id: (each.group_type, each.state, each.protocol_type) for each in admin.list_groups()}
     assert listed == {
         "new": ("consumer", "Stable", "consumer"),
@@ -63,8 +63,8 @@ def test_groups_are_listed_by_state_and_type(room: AdministeredRoom, admin: Admi
     assert admin.list_groups(states=["nonsense"]) == []
 
 
-def test_a_consumer_group_is_described(room: AdministeredRoom, admin: Admin) -> None:
-    room.stable(room.member("a", "static"), room.member("b"))
+def test_a_consumer_group_is_described(server: AdministeredServer, admin: Admin) -> None:
+    server.world.consumers.stable(server.world.consumers.member("a", "static"), server.world.consumers.member("b"))
     found = admin.describe_group(GROUP)
     assert (found.group_type, found.state, found.assignor, found.leader) == ("consumer", "Stable", "uniform", "")
     assert found.epoch == found.assignment_epoch
@@ -75,9 +75,9 @@ def test_a_consumer_group_is_described(room: AdministeredRoom, admin: Admin) -> 
     assert first.target_assignment == first.assignment
 
 
-def test_a_classic_group_is_described(room: AdministeredRoom, admin: Admin) -> None:
-    member = room.classic("static")
-    room.classic_group(member, plan={0: of("foo", 2, 0)})
+def test_a_classic_group_is_described(server: AdministeredServer, admin: Admin) -> None:
+    member = server.world.classic.subscriber("static")
+    server.world.classic.form(member, plan={0: of("foo", 2, 0)})
     found = admin.describe_group(GROUP)
     assert (found.group_type, found.state, found.assignor, found.epoch) == ("classic", "Stable", "range", 1)
     assert (found.assignment_epoch, found.leader) == (None, member.member_id)
@@ -88,19 +88,19 @@ def test_a_classic_group_is_described(room: AdministeredRoom, admin: Admin) -> N
 
 
 def test_a_member_that_writes_something_else_is_shown_without_its_partitions(
-    room: AdministeredRoom, admin: Admin
+    server: AdministeredServer, admin: Admin
 ) -> None:
-    member = room.classic(protocols=[("mine", b"\xff")])
-    room.completing(member)
-    room.assign([member], {0: b"\xff"})
+    member = server.world.classic.subscriber(protocols=[("mine", b"\xff")])
+    server.world.classic.completing(member)
+    server.world.classic.assign([member], {0: b"\xff"})
     (described,) = admin.describe_group(GROUP).members
     assert (described.subscribed_topic_names, described.assignment) == ((), ())
 
 
-def test_members_that_are_no_consumers_are_shown_without_partitions(room: AdministeredRoom, admin: Admin) -> None:
-    member = room.classic(protocol_type="connect")
-    room.completing(member)
-    room.assign([member])
+def test_members_that_are_no_consumers_are_shown_without_partitions(server: AdministeredServer, admin: Admin) -> None:
+    member = server.world.classic.subscriber(protocol_type="connect")
+    server.world.classic.completing(member)
+    server.world.classic.assign([member])
     found = admin.describe_group(GROUP)
     assert (found.protocol_type, found.members[0].assignment) == ("connect", ())
 
@@ -119,9 +119,9 @@ def test_a_group_without_a_name_is_refused_here(far: Admin, world: World) -> Non
     assert world.sent == []
 
 
-def test_a_group_is_deleted_once_it_is_empty(room: AdministeredRoom, admin: Admin) -> None:
-    member = room.member()
-    room.stable(member)
+def test_a_group_is_deleted_once_it_is_empty(server: AdministeredServer, admin: Admin) -> None:
+    member = server.world.consumers.member()
+    server.world.consumers.stable(member)
     with pytest.raises(Rejected, match="stop them first"):
         admin.delete_group(GROUP)
     member.leaves()
@@ -143,13 +143,13 @@ def test_a_lost_answer_does_not_make_the_own_deletion_somebody_elses(far: Admin,
 # Where they read
 
 
-def test_offsets_are_told_with_the_transactions_that_hold_others(room: AdministeredRoom, admin: Admin) -> None:
-    room.commits({"foo-0": 5}, metadata="note")
-    room.producer("billing").commits({"foo-0": 7, "foo-1": 8})
+def test_offsets_are_told_with_the_transactions_that_hold_others(server: AdministeredServer, admin: Admin) -> None:
+    server.world.offsets.commits({"foo-0": 5}, metadata="note")
+    server.world.offsets.producer("billing").commits({"foo-0": 7, "foo-1": 8})
     first, second = admin.group_offsets(GROUP)
     assert first.partition == FOO_0
     assert first.committed == OffsetAndMetadata(5, "note")
-    assert first.commit_timestamp_ms == room.clock.wall_ms()
+    assert first.commit_timestamp_ms == server.world.clock.wall_ms()
     (waiting,) = first.pending
     assert (waiting.transactional_id, waiting.offset) == ("billing", 7)
     assert second == GroupOffset(
@@ -165,14 +165,14 @@ def test_nobody_has_no_offsets(admin: Admin) -> None:
     assert admin.group_lag("nobody") == []
 
 
-def test_lag_counts_records_and_no_markers(room: AdministeredRoom, admin: Admin) -> None:
-    room.append("foo-0", 2)
-    room.transact("foo-0", 3, COMMIT)
-    room.transact("foo-0", 4, ABORT)
-    room.append_in(room.producer("late"), "foo-0", 5)
-    room.append("foo-0", 1)
-    room.commits({"foo-0": 1, "foo-1": 0})
-    room.producer("billing").commits({"foo-2": 3})
+def test_lag_counts_records_and_no_markers(server: AdministeredServer, admin: Admin) -> None:
+    server.append("foo-0", 2)
+    server.transact("foo-0", 3, COMMIT)
+    server.transact("foo-0", 4, ABORT)
+    server.append_in(server.world.offsets.producer("late"), "foo-0", 5)
+    server.append("foo-0", 1)
+    server.world.offsets.commits({"foo-0": 1, "foo-1": 0})
+    server.world.offsets.producer("billing").commits({"foo-2": 3})
     lags = {each.offset.partition: each.lag for each in admin.group_lag(GROUP)}
     assert lags == {
         FOO_0: RecordCount(
@@ -193,16 +193,16 @@ def test_lag_counts_records_and_no_markers(room: AdministeredRoom, admin: Admin)
     }
 
 
-def test_the_lag_of_a_group_that_read_everything_is_0(room: AdministeredRoom, admin: Admin) -> None:
-    room.transact("foo-0", 3, COMMIT)
-    room.commits({"foo-0": 3})
+def test_the_lag_of_a_group_that_read_everything_is_0(server: AdministeredServer, admin: Admin) -> None:
+    server.transact("foo-0", 3, COMMIT)
+    server.world.offsets.commits({"foo-0": 3})
     (found,) = admin.group_lag(GROUP)
     assert found.lag is not None
     assert (found.lag.to_last_stable_offset, found.lag.high_watermark) == (0, 4)
 
 
-def test_a_partition_that_is_gone_is_left_out_of_a_count(room: AdministeredRoom, admin: Admin) -> None:
-    room.append("foo-0", 2)
+def test_a_partition_that_is_gone_is_left_out_of_a_count(server: AdministeredServer, admin: Admin) -> None:
+    server.append("foo-0", 2)
     assert [*admin.count_records(offsets({"foo-0": 0, "foo-99": 0, "gone-0": 0}))] == [FOO_0]
     assert admin.count_records({}) == {}
 
@@ -238,13 +238,13 @@ def test_many_partitions_are_counted_in_several_questions(far: Admin, world: Wor
 
 
 @pytest.fixture
-def ten(room: AdministeredRoom) -> AdministeredRoom:
+def ten(server: AdministeredServer) -> AdministeredServer:
     """foo-0: records 0 to 9 at the times 10, 20, ... 100, then an open transaction of two; committed: 4."""
     for number in range(10):
-        room.append("foo-0", timestamp_ms=10 * (number + 1))
-    room.append_in(room.producer("late"), "foo-0", 2)
-    room.commits({"foo-0": 4})
-    return room
+        server.append("foo-0", timestamp_ms=10 * (number + 1))
+    server.append_in(server.world.offsets.producer("late"), "foo-0", 2)
+    server.world.offsets.commits({"foo-0": 4})
+    return server
 
 
 @pytest.mark.parametrize(
@@ -260,11 +260,11 @@ def ten(room: AdministeredRoom) -> AdministeredRoom:
         (OffsetReset(ResetTo.TIME, 5_000), 10),
     ],
 )
-def test_offsets_are_planned(ten: AdministeredRoom, admin: Admin, reset: OffsetReset, expected: int) -> None:
+def test_offsets_are_planned(ten: AdministeredServer, admin: Admin, reset: OffsetReset, expected: int) -> None:
     (found,) = admin.plan_offset_resets(GROUP, {FOO_0: reset})
     assert found == PlannedOffset(partition=FOO_0, committed_offset=4, offset=expected, wanted_offset=expected)
     assert found.is_behind_all == (reset == OffsetReset(ResetTo.TIME, 5_000))
-    assert ten.fetches("foo-0") == {"foo-0": 4}
+    assert ten.world.offsets.fetches("foo-0") == {"foo-0": 4}
 
 
 @pytest.mark.parametrize(
@@ -276,14 +276,14 @@ def test_offsets_are_planned(ten: AdministeredRoom, admin: Admin, reset: OffsetR
     ],
 )
 def test_an_offset_out_of_the_log_is_moved_into_it(
-    ten: AdministeredRoom, admin: Admin, reset: OffsetReset, offset: int, wanted: int
+    ten: AdministeredServer, admin: Admin, reset: OffsetReset, offset: int, wanted: int
 ) -> None:
     (found,) = admin.plan_offset_resets(GROUP, {FOO_0: reset})
     assert (found.offset, found.wanted_offset) == (offset, wanted)
 
 
 def test_a_partition_in_which_nothing_is_committed_begins_anywhere_but_beside_that(
-    ten: AdministeredRoom, admin: Admin
+    ten: AdministeredServer, admin: Admin
 ) -> None:
     (found,) = admin.plan_offset_resets("nobody", {FOO_0: OffsetReset(ResetTo.CURRENT)})
     assert (found.committed_offset, found.offset) == (None, 10)
@@ -302,25 +302,25 @@ def test_what_cannot_be_planned_is_refused(admin: Admin) -> None:
     assert admin.plan_offset_resets(GROUP, {}) == []
 
 
-def test_offsets_are_set_where_nobody_reads(room: AdministeredRoom, admin: Admin) -> None:
-    member = room.member()
-    room.stable(member)
+def test_offsets_are_set_where_nobody_reads(server: AdministeredServer, admin: Admin) -> None:
+    member = server.world.consumers.member()
+    server.world.consumers.stable(member)
     with pytest.raises(Rejected, match="has members, who would not hear of it") as caught:
         admin.alter_group_offsets(GROUP, {FOO_0: 3})
     assert caught.value.code == ErrorCode.NON_EMPTY_GROUP
     member.leaves()
     admin.alter_group_offsets(GROUP, {FOO_0: 3, FOO_1: OffsetAndMetadata(4, "why")})
-    assert room.fetches() == {"foo-0": 3, "foo-1": 4}
+    assert server.world.offsets.fetches() == {"foo-0": 3, "foo-1": 4}
     admin.alter_group_offsets("new", {FOO_0: 1})
     assert [each.state for each in admin.list_groups() if each.group_id == "new"] == ["Empty"]
 
 
-def test_an_offset_of_an_open_transaction_does_not_replace_a_reset(room: AdministeredRoom, admin: Admin) -> None:
-    producer = room.producer()
+def test_an_offset_of_an_open_transaction_does_not_replace_a_reset(server: AdministeredServer, admin: Admin) -> None:
+    producer = server.world.offsets.producer()
     producer.commits({"foo-0": 7})
     admin.alter_group_offsets(GROUP, {FOO_0: 3})
     producer.ends(COMMIT)
-    assert room.fetches() == {"foo-0": 3}
+    assert server.world.offsets.fetches() == {"foo-0": 3}
 
 
 def test_nobody_knows_whether_a_reset_without_answers_was_done_and_it_may_be_repeated(far: Admin, world: World) -> None:
@@ -329,11 +329,11 @@ def test_nobody_knows_whether_a_reset_without_answers_was_done_and_it_may_be_rep
         far.alter_group_offsets(GROUP, {FOO_0: 3})
 
 
-def test_offsets_are_forgotten_where_nobody_subscribes(room: AdministeredRoom, admin: Admin) -> None:
-    member = room.member()
-    room.stable(member, topics=["foo"])
+def test_offsets_are_forgotten_where_nobody_subscribes(server: AdministeredServer, admin: Admin) -> None:
+    member = server.world.consumers.member()
+    server.world.consumers.stable(member, topics=["foo"])
     member.beats()
-    room.commits({"foo-0": 1}, member_id=member.member_id, generation_id_or_member_epoch=member.epoch)
+    server.world.offsets.commits({"foo-0": 1}, member_id=member.member_id, generation_id_or_member_epoch=member.epoch)
     with pytest.raises(Rejected) as caught:
         admin.delete_group_offsets(GROUP, [FOO_0])
     assert caught.value.code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

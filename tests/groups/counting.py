@@ -8,12 +8,12 @@ from coordinator_api.v1 import group_pb2
 from coordinator_runtime.decision import Coordinator
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.shard import GroupShard
-from tests.groups.room import GroupRoom
+from tests.harness.world import World
 
 
-def check_counts(room: GroupRoom) -> None:
+def check_counts(world: World) -> None:
     """What is counted step by step is what a look at everything finds, at any moment."""
-    shards: list[GroupShard] = room.inside.runtime.shards(Coordinator.GROUPS)
+    shards: list[GroupShard] = world.inside.runtime.shards(Coordinator.GROUPS)
     counted: Counter[tuple[str, str]] = Counter()
     for shard in shards:
         counted.update(
@@ -28,5 +28,5 @@ def check_counts(room: GroupRoom) -> None:
             waiting += len(pending)
             open_transactions += len({producer for producer, _partition, _pending in pending})
         assert shard.part(Offsets).counts() == (held, waiting, open_transactions)
-    listed = room.call(group_pb2.ListGroupsRequest()).result().groups
+    listed = world.call(group_pb2.ListGroupsRequest()).result().groups
     assert counted == Counter((group.group_type, group.group_state) for group in listed)

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
-from tests.groups.room import GroupRoom, RoomOptions
+from tests.harness.group_world import group_world
 
 OFFSETS = [group_pb2.TopicOffsets(topic="t", partitions=[group_pb2.PartitionOffset(committed_offset=1)])]
 
@@ -51,9 +51,9 @@ def test_the_table_has_every_method_of_the_service() -> None:
 
 @pytest.mark.parametrize("method", REQUESTS)
 def test_who_may_do_nothing_changes_and_learns_nothing(method: str) -> None:
-    room = GroupRoom(RoomOptions(authorizer=Closed(), topics={}))
-    response: Any = room.told(REQUESTS[method])
-    assert not room.flush(), "something was staged"
+    world = group_world(authorizer=Closed(), topics={})
+    response: Any = world.ask(REQUESTS[method])
+    assert not world.flush(), "something was staged"
     if method == "ListGroups":
         assert not response.groups
         return
@@ -94,8 +94,8 @@ class Without(AllowAll):
 
 @pytest.mark.parametrize("method", PERMISSIONS)
 def test_no_other_permission_stands_in_for_that_of_a_method(method: str) -> None:
-    room = GroupRoom(RoomOptions(authorizer=Without(PERMISSIONS[method]), topics={}))
-    response: Any = room.told(REQUESTS[method])
+    world = group_world(authorizer=Without(PERMISSIONS[method]), topics={})
+    response: Any = world.ask(REQUESTS[method])
     replies = [response] if response.error_code else response.groups
     assert [ErrorCode(each.error_code) for each in replies] == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
 
@@ -109,11 +109,11 @@ class HidesTopics(AllowAll):
 
 @pytest.mark.parametrize("stable", [False, True])
 def test_offsets_in_topics_that_the_caller_may_not_see_are_left_out(*, stable: bool) -> None:
-    room = GroupRoom(RoomOptions(authorizer=HidesTopics(), topics={"t": 1}))
+    world = group_world(authorizer=HidesTopics(), topics={"t": 1})
     commit = group_pb2.OffsetCommitRequest(group_id="g", topics=OFFSETS)
-    committed: Any = room.told(commit)
+    committed: Any = world.ask(commit)
     assert committed.results[0].error_code == ErrorCode.NONE
     fetch = group_pb2.OffsetFetchRequest(groups=[group_pb2.OffsetFetchGroup(group_id="g")], require_stable=stable)
-    fetched: Any = room.told(fetch)
+    fetched: Any = world.ask(fetch)
     assert not fetched.groups[0].error_code
     assert not fetched.groups[0].offsets

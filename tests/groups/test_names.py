@@ -23,8 +23,8 @@ from coordinator_runtime.ports import (
     PartitionName,
 )
 from group_coordinator.committed.transacted import TransactedGroups
-from tests.groups.consumer.members import ConsumerRoom
-from tests.groups.room import GroupRoom
+from tests.harness.group_world import group_world
+from tests.harness.world import World
 
 TOPIC_ID = b"t" * 16
 IMPOSSIBLE = ("a\0b", "x" * 250, ".", "..", "a b", "\N{GREEK SMALL LETTER ALPHA}")
@@ -94,12 +94,12 @@ MALFORMED = [
 ]
 
 
-def refused(room: GroupRoom, request: Any) -> Any:
+def refused(world: World, request: Any) -> Any:
     """The answer to a request that changed nothing."""
-    version = room.store.version()
-    response = room.told(request)
-    assert not room.flush(), "something was staged"
-    assert room.store.version() == version
+    version = world.shelf.store.version()
+    response = world.ask(request)
+    assert not world.flush(), "something was staged"
+    assert world.shelf.store.version() == version
     return response.groups[0] if isinstance(request, group_pb2.OffsetFetchRequest) else response
 
 
@@ -108,7 +108,7 @@ def refused(room: GroupRoom, request: Any) -> Any:
 def test_a_partition_that_cannot_be_is_refused(
     request_of: Callable[[Names], Any], names: list[PartitionName], code: ErrorCode
 ) -> None:
-    response = refused(GroupRoom(), request_of(names))
+    response = refused(group_world(), request_of(names))
     assert (response.error_code, response.error_class) == (code, ErrorClass.REJECTED)
 
 
@@ -125,7 +125,7 @@ def test_every_partition_of_a_refused_request_says_so(
     request_of: Callable[..., Any], names: list[PartitionName], fields: dict[str, int]
 ) -> None:
     """A client that reads results alone learns that none of them was done."""
-    response = refused(GroupRoom(), request_of(names, **fields))
+    response = refused(group_world(), request_of(names, **fields))
     assert [PartitionName(each.topic, each.topic_id, each.partition) for each in response.results] == names
     assert {(each.error_code, each.error_class) for each in response.results} == {
         (response.error_code, ErrorClass.REJECTED)
@@ -134,14 +134,14 @@ def test_every_partition_of_a_refused_request_says_so(
 
 def test_a_negative_offset_is_refused_with_all_others() -> None:
     topics = [*offsets([foo()]), *offsets([foo(1)], committed_offset=-1)]
-    response = refused(GroupRoom(), group_pb2.OffsetCommitRequest(group_id="g", topics=topics))
+    response = refused(group_world(), group_pb2.OffsetCommitRequest(group_id="g", topics=topics))
     assert [each.error_code for each in response.results] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 @pytest.mark.parametrize(("names", "code"), MALFORMED)
 def test_a_transact_that_names_what_cannot_be_is_refused(names: list[PartitionName], code: ErrorCode) -> None:
-    room = GroupRoom()
-    groups = TransactedGroups(room.inside.router, room.inside.catalog, AllowAll())
+    world = group_world()
+    groups = TransactedGroups(world.inside.groups.router, world.inside.catalog, AllowAll())
     brought = GroupOffsets("g", Committer(), tuple(NamedOffset(name, 5, None, "") for name in names))
     with pytest.raises(Refused) as refusal:
         groups.place([brought], Membership("t", 1, 0), CallContext())
@@ -150,7 +150,7 @@ def test_a_transact_that_names_what_cannot_be_is_refused(names: list[PartitionNa
 
 @pytest.mark.parametrize("name", ["", *IMPOSSIBLE])
 def test_nobody_subscribes_to_a_topic_that_cannot_be(name: str) -> None:
-    room = ConsumerRoom()
+    world = group_world()
     joining = group_pb2.ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_epoch=0,
@@ -158,19 +158,19 @@ def test_nobody_subscribes_to_a_topic_that_cannot_be(name: str) -> None:
         subscribed_topic_names=group_pb2.TopicNames(names=["foo", name]),
         topic_partitions=group_pb2.PartitionSet(),
     )
-    response = refused(room, joining)
+    response = refused(world, joining)
     assert (response.error_code, response.error_class) == (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorClass.REJECTED)
-    assert not room.told(group_pb2.ListGroupsRequest()).groups
+    assert not world.ask(group_pb2.ListGroupsRequest()).groups
 
 
 def test_a_member_that_names_such_a_topic_later_keeps_what_it_has() -> None:
-    room = ConsumerRoom()
-    (member,) = room.stable(room.member(), topics=("foo",))
+    world = group_world()
+    (member,) = world.consumers.stable(world.consumers.member(), topics=("foo",))
     changing = member.request(subscribed_topic_names=group_pb2.TopicNames(names=["a\0b"]))
-    assert refused(room, changing).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert room.described(member.member_id).subscribed_topic_names == ["foo"]
+    assert refused(world, changing).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert world.consumers.described(member.member_id).subscribed_topic_names == ["foo"]
 
 
 def test_a_topic_that_may_come_can_be_subscribed_to() -> None:
-    room = ConsumerRoom()
-    assert room.member().joins("not-yet", "__reserved").error_code == ErrorCode.NONE
+    world = group_world()
+    assert world.consumers.member().joins("not-yet", "__reserved").error_code == ErrorCode.NONE

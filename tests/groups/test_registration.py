@@ -22,8 +22,9 @@ from group_coordinator.codec import CLASSIC_GROUP
 from group_coordinator.registry import PARTS, GroupPart
 from group_coordinator.shard import GroupShard, Replays, ShardPart
 from group_coordinator.state import GroupKind, PartitionKey
-from tests.groups.classic.members import protocols
-from tests.groups.room import GroupRoom, RoomOptions
+from tests.harness.classic_members import protocols
+from tests.harness.group_world import group_world
+from tests.harness.world import World
 
 QUEUE_GROUP = 200
 """Record type of queues."""
@@ -134,48 +135,48 @@ QUEUE = GroupPart(
 
 
 @pytest.fixture
-def room() -> GroupRoom:
+def world() -> World:
     """A server with one more kind of group, and a queue `q` with a member."""
-    room = GroupRoom(RoomOptions(parts=(*PARTS, QUEUE)))
-    room.inside.runtime.write(put(room.inside.router.shard_key("q"), "m"))
-    room.settle()
-    return room
+    world = group_world(group_parts=(*PARTS, QUEUE))
+    world.inside.runtime.write(put(world.inside.groups.router.shard_key("q"), "m"))
+    world.settle()
+    return world
 
 
-def listed(room: GroupRoom) -> list[tuple[str, str, str]]:
-    groups = room.told(group_pb2.ListGroupsRequest()).groups
+def listed(world: World) -> list[tuple[str, str, str]]:
+    groups = world.ask(group_pb2.ListGroupsRequest()).groups
     return [(group.group_id, group.group_type, group.group_state) for group in groups]
 
 
-def test_a_registered_kind_is_listed_stored_and_loaded(room: GroupRoom) -> None:
-    assert listed(room) == [("q", "queue", "Waiting")]
-    room.restart()
-    assert listed(room) == [("q", "queue", "Waiting")]
+def test_a_registered_kind_is_listed_stored_and_loaded(world: World) -> None:
+    assert listed(world) == [("q", "queue", "Waiting")]
+    world.restart()
+    assert listed(world) == [("q", "queue", "Waiting")]
 
 
-def test_what_a_registered_kind_owes_after_a_load_is_done(room: GroupRoom) -> None:
-    room.restart()
-    room.tick(1_000)
-    assert listed(room) == [("q", "queue", "Empty")]
+def test_what_a_registered_kind_owes_after_a_load_is_done(world: World) -> None:
+    world.restart()
+    world.wait(1_000)
+    assert listed(world) == [("q", "queue", "Empty")]
 
 
-def test_groups_of_a_registered_kind_are_deleted_like_all_others(room: GroupRoom) -> None:
+def test_groups_of_a_registered_kind_are_deleted_like_all_others(world: World) -> None:
     request = group_pb2.DeleteGroupsRequest(group_ids=["q"])
-    (refused,) = room.told(request).groups
+    (refused,) = world.ask(request).groups
     assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
-    room.inside.runtime.write(put(room.inside.router.shard_key("q")))
-    (deleted,) = room.told(request).groups
-    assert (deleted.error_code, listed(room)) == (ErrorCode.NONE, [])
+    world.inside.runtime.write(put(world.inside.groups.router.shard_key("q")))
+    (deleted,) = world.ask(request).groups
+    assert (deleted.error_code, listed(world)) == (ErrorCode.NONE, [])
 
 
-def test_its_own_rules_say_who_commits_offsets(room: GroupRoom) -> None:
+def test_its_own_rules_say_who_commits_offsets(world: World) -> None:
     offset = group_pb2.PartitionOffset(partition=0, committed_offset=1)
     topics = [group_pb2.TopicOffsets(topic="foo", partitions=[offset])]
-    answer = room.told(group_pb2.OffsetCommitRequest(group_id="q", topics=topics))
+    answer = world.ask(group_pb2.OffsetCommitRequest(group_id="q", topics=topics))
     assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_of_another_protocol_take_nobody_elses_group(room: GroupRoom) -> None:
+def test_members_of_another_protocol_take_nobody_elses_group(world: World) -> None:
     """Only an empty group changes its kind; one with members of a protocol that the caller does not speak stays."""
     join = group_pb2.JoinGroupRequest(
         group_id="q",
@@ -191,15 +192,15 @@ def test_members_of_another_protocol_take_nobody_elses_group(room: GroupRoom) ->
         subscribed_topic_names=group_pb2.TopicNames(names=["foo"]),
         topic_partitions=group_pb2.PartitionSet(),
     )
-    assert room.told(join).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert room.told(heartbeat).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert listed(room) == [("q", "queue", "Waiting")]
-    room.inside.runtime.write(put(room.inside.router.shard_key("q")))
-    assert room.told(heartbeat).error_code == ErrorCode.NONE
-    assert [kind for _group_id, kind, _state in listed(room)] == ["consumer"]
+    assert world.ask(join).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.ask(heartbeat).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert listed(world) == [("q", "queue", "Waiting")]
+    world.inside.runtime.write(put(world.inside.groups.router.shard_key("q")))
+    assert world.ask(heartbeat).error_code == ErrorCode.NONE
+    assert [kind for _group_id, kind, _state in listed(world)] == ["consumer"]
 
 
 def test_two_parts_cannot_claim_one_record_type() -> None:
     rival = GroupPart(in_shard=ShardPart(make=Queues), encoders={}, decoders={CLASSIC_GROUP: decode})
     with pytest.raises(AssertionError, match="one part"):
-        GroupRoom(RoomOptions(parts=(*PARTS, rival)))
+        group_world(group_parts=(*PARTS, rival))

@@ -16,162 +16,163 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.decision import Turn
 from coordinator_runtime.pending import Pending
 from group_coordinator.events import LeaveReason, MemberLeft
-from tests.groups.classic.members import OK, ClassicRoom, Member, code, protocols
-from tests.groups.consumer.members import Consumer, partition_set
-from tests.groups.consumer.mixed import MixedRoom
-from tests.groups.room import KAFKA, GroupRoom, RoomOptions
+from tests.harness.classic_members import Member, protocols
+from tests.harness.consumers import Consumer, partition_set
+from tests.harness.group_world import KAFKA, classic_world, group_world
+from tests.harness.groups import OK, code
+from tests.harness.world import World
 
 SESSION_MS = 5_000
 REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def passes(room: GroupRoom, elapsed_ms: int) -> None:
+def passes(world: World, elapsed_ms: int) -> None:
     """Time passes and timers expire, and nothing reaches the disk."""
-    room.clock.advance(elapsed_ms)
-    room.inside.runtime.run_due_timers()
+    world.clock.advance(elapsed_ms)
+    world.inside.runtime.run_due_timers()
 
 
 class TestClassic:
     def test_when_the_leader_is_missed_the_followers_that_wait_for_it_are_not(self) -> None:
         """All sessions run from the same moment. The end of the leader's gives up the assignment that the follower
         waits for, and the follower's silence until then was none."""
-        room = ClassicRoom()
-        leader, follower = room.completing(room.member(), room.member())
+        world = classic_world()
+        leader, follower = world.classic.completing(world.classic.member(), world.classic.member())
         syncing = follower.syncing()
-        passes(room, SESSION_MS)
-        room.settle()
+        passes(world, SESSION_MS)
+        world.settle()
         assert code(syncing.result()) is REBALANCING
-        assert room.member_ids() == [follower.member_id]
-        passes(room, SESSION_MS - 1)
+        assert world.classic.member_ids() == [follower.member_id]
+        passes(world, SESSION_MS - 1)
         follower.join()
-        room.settle()
-        assert (room.member_ids(), room.state()) == ([follower.member_id], "CompletingRebalance")
+        world.settle()
+        assert (world.classic.member_ids(), world.classic.state()) == ([follower.member_id], "CompletingRebalance")
         assert leader.beats() is ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_the_only_one_left_leads_and_is_not_missed_in_the_same_instant(self) -> None:
-        room = ClassicRoom()
-        _leader, follower = room.stable(room.member(), room.member())
+        world = classic_world()
+        _leader, follower = world.classic.stable(world.classic.member(), world.classic.member())
         follower.protocols = protocols("range", metadata=b"new")
         joining = follower.joining()
-        passes(room, SESSION_MS)
-        room.settle()
+        passes(world, SESSION_MS)
+        world.settle()
         assert (code(joining.result()), follower.is_leader) == (OK, True)
-        assert room.member_ids() == [follower.member_id]
+        assert world.classic.member_ids() == [follower.member_id]
         assert code(follower.syncs({})) is OK
 
     @pytest.mark.parametrize("elapsed_ms", [1, SESSION_MS, 100 * SESSION_MS])
     def test_a_heartbeat_that_waits_for_the_disk_was_heard(self, elapsed_ms: int) -> None:
-        room = ClassicRoom()
-        (member,) = room.stable(room.member())
-        passes(room, SESSION_MS - 1)
-        room.member("somebody else").join()
+        world = classic_world()
+        (member,) = world.classic.stable(world.classic.member())
+        passes(world, SESSION_MS - 1)
+        world.classic.member("somebody else").join()
         beating = member.heartbeat()
-        passes(room, elapsed_ms)
+        passes(world, elapsed_ms)
         assert not beating.is_settled
-        room.flush()
+        world.flush()
         assert code(beating.result()) in (OK, REBALANCING)
-        passes(room, SESSION_MS - 1)
-        room.settle()
-        assert member.member_id in room.member_ids()
+        passes(world, SESSION_MS - 1)
+        world.settle()
+        assert member.member_id in world.classic.member_ids()
 
     def test_a_sync_that_came_too_late_was_heard_too(self) -> None:
-        room = ClassicRoom()
-        leader, follower = room.completing(room.member(), room.member())
-        passes(room, SESSION_MS - 1)
+        world = classic_world()
+        leader, follower = world.classic.completing(world.classic.member(), world.classic.member())
+        passes(world, SESSION_MS - 1)
         leader.protocols = protocols("range", metadata=b"new")
         leader.join()
         syncing = follower.sync()
-        passes(room, SESSION_MS)
-        room.settle()
+        passes(world, SESSION_MS)
+        world.settle()
         assert code(syncing.result()) is REBALANCING
-        assert follower.member_id in room.member_ids()
+        assert follower.member_id in world.classic.member_ids()
 
     def test_a_new_group_waits_for_more_members_as_long_as_is_set_and_not_for_the_disk_as_well(self) -> None:
-        room = ClassicRoom()
-        member = room.member(one_step=True)
-        room.member("somebody else", group_id="another").join()
+        world = classic_world()
+        member = world.classic.member(one_step=True)
+        world.classic.member("somebody else", group_id="another").join()
         joining = member.join()
-        passes(room, KAFKA.initial_rebalance_delay_ms - 1)
-        room.flush()
+        passes(world, KAFKA.initial_rebalance_delay_ms - 1)
+        world.flush()
         assert not joining.is_settled
-        passes(room, 1)
-        room.settle()
+        passes(world, 1)
+        world.settle()
         assert code(joining.result()) is OK
 
     def test_who_is_silent_is_missed_whatever_the_disk_does(self) -> None:
-        room = ClassicRoom()
-        (member,) = room.stable(room.member())
-        room.member("somebody else").join()
-        passes(room, SESSION_MS)
-        room.settle()
+        world = classic_world()
+        (member,) = world.classic.stable(world.classic.member())
+        world.classic.member("somebody else").join()
+        passes(world, SESSION_MS)
+        world.settle()
         assert member.beats() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class TestConsumer:
     @pytest.mark.parametrize("elapsed_ms", [1, SESSION_MS, 100 * SESSION_MS])
     def test_a_heartbeat_that_waits_for_the_disk_was_heard(self, elapsed_ms: int) -> None:
-        room = slow_room()
-        (member,) = room.stable(room.member("m"))
-        passes(room, SESSION_MS - 1)
-        joining = room.call(room.member("n").request(**member.join_fields("foo")))
-        beating = room.call(member.request())
-        passes(room, elapsed_ms)
+        world = slow_world()
+        (member,) = world.consumers.stable(world.consumers.member("m"))
+        passes(world, SESSION_MS - 1)
+        joining = world.call(world.consumers.member("n").request(**member.join_fields("foo")))
+        beating = world.call(member.request())
+        passes(world, elapsed_ms)
         assert not joining.is_settled
         assert not beating.is_settled
-        room.flush()
+        world.flush()
         assert code(beating.result()) is OK
-        passes(room, SESSION_MS - 1)
-        room.settle()
-        assert room.member_ids() == ["m", "n"]
+        passes(world, SESSION_MS - 1)
+        world.settle()
+        assert world.consumers.member_ids() == ["m", "n"]
 
     def test_what_was_given_up_in_time_is_no_reason_to_go(self) -> None:
         """The rebalance timer of the member runs out while its word that it gave up its part waits for the disk."""
-        room = slow_room(consumer_session_timeout_ms=60_000, consumer_session_timeout_ms_max=60_000)
-        (first,) = room.stable(room.member("m"))
-        room.member("n").joins("foo", "bar")
+        world = slow_world(consumer_session_timeout_ms=60_000, consumer_session_timeout_ms_max=60_000)
+        (first,) = world.consumers.stable(world.consumers.member("m"))
+        world.consumers.member("n").joins("foo", "bar")
         first.beats()
-        assert room.timers()["rebalance"] == 1
-        passes(room, first.rebalance_timeout_ms - 1)
-        giving = room.call(first.request(topic_partitions=partition_set(first.assigned)))
-        passes(room, 2)
-        room.settle()
+        assert world.groups.timers()["rebalance"] == 1
+        passes(world, first.rebalance_timeout_ms - 1)
+        giving = world.call(first.request(topic_partitions=partition_set(first.assigned)))
+        passes(world, 2)
+        world.settle()
         assert code(giving.result()) is OK
-        assert room.member_ids() == ["m", "n"]
+        assert world.consumers.member_ids() == ["m", "n"]
 
 
 def test_a_classic_member_that_asks_for_its_part_of_an_old_epoch_was_heard() -> None:
     """It is told to join again. Neither its session nor the time it had to ask ends while that waits for the disk."""
-    room = slow_room()
-    room.stable(room.member("m"))
-    classic = room.classic(group_id="g")
+    world = slow_world()
+    world.consumers.stable(world.consumers.member("m"))
+    classic = world.classic.subscriber(group_id="g")
     assert code(classic.joins(member_id=classic.asked_for_id())) is OK
-    assert room.timers() == {"session": 2, "sync": 1}
-    room.member("n").joins("foo", "bar")
+    assert world.groups.timers() == {"session": 2, "sync": 1}
+    world.consumers.member("n").joins("foo", "bar")
     syncing = classic.sync()
-    room.call(room.member("o").request(**room.member("o").join_fields("foo")))
-    passes(room, classic.rebalance_timeout_ms)
-    room.settle()
+    world.call(world.consumers.member("o").request(**world.consumers.member("o").join_fields("foo")))
+    passes(world, classic.rebalance_timeout_ms)
+    world.settle()
     assert code(syncing.result()) is REBALANCING
-    assert classic.member_id in room.member_ids()
+    assert classic.member_id in world.consumers.member_ids()
 
 
 def test_a_classic_member_has_the_whole_time_to_ask_for_its_part_from_the_answer_on() -> None:
-    room = slow_room()
-    room.stable(room.member("m"))
-    classic = room.classic(group_id="g", rebalance_timeout_ms=SESSION_MS // 2)
+    world = slow_world()
+    world.consumers.stable(world.consumers.member("m"))
+    classic = world.classic.subscriber(group_id="g", rebalance_timeout_ms=SESSION_MS // 2)
     member_id = classic.asked_for_id()
     joining = classic.join(member_id=member_id)
-    passes(room, classic.rebalance_timeout_ms)
+    passes(world, classic.rebalance_timeout_ms)
     assert not joining.is_settled
-    room.flush()
+    world.flush()
     assert code(joining.result()) is OK
-    passes(room, classic.rebalance_timeout_ms - 1)
-    room.settle()
-    assert member_id in room.member_ids()
+    passes(world, classic.rebalance_timeout_ms - 1)
+    world.settle()
+    assert member_id in world.consumers.member_ids()
     assert code(classic.syncs()) is OK
 
 
-def slow_room(**config: Any) -> MixedRoom:
+def slow_world(**config: Any) -> World:
     """A server on which sessions of both kinds are short."""
     short: dict[str, Any] = {
         "consumer_session_timeout_ms": SESSION_MS,
@@ -179,7 +180,7 @@ def slow_room(**config: Any) -> MixedRoom:
         "consumer_heartbeat_interval_ms": 1_000,
         "consumer_heartbeat_interval_ms_min": 1,
     }
-    return MixedRoom(RoomOptions(config=replace(KAFKA, **(short | config))))
+    return group_world(group_config=replace(KAFKA, **(short | config)))
 
 
 # Everybody at once
@@ -196,8 +197,8 @@ POPULATION = 4
 class Client:
     """Does what it must as soon as it hears of it, and is heard of once a tick, unless its call waits."""
 
-    def __init__(self, room: MixedRoom, member: Member | Consumer) -> None:
-        self.room = room
+    def __init__(self, world: World, member: Member | Consumer) -> None:
+        self.world = world
         self.member = member
         self.is_alive = True
         self._next = self._join
@@ -213,7 +214,7 @@ class Client:
 
     def _join(self) -> None:
         if isinstance(self.member, Consumer):
-            self._ask(self.room.call(self.member.request(**self.member.join_fields("foo", "bar"))))
+            self._ask(self.world.call(self.member.request(**self.member.join_fields("foo", "bar"))))
         else:
             self._ask(self.member.join())
 
@@ -223,7 +224,7 @@ class Client:
 
     def _beat(self) -> None:
         if isinstance(self.member, Consumer):
-            self._ask(self.room.call(self.member.request(topic_partitions=partition_set(self.member.assigned))))
+            self._ask(self.world.call(self.member.request(topic_partitions=partition_set(self.member.assigned))))
         else:
             self._ask(self.member.heartbeat())
 
@@ -239,7 +240,7 @@ class Client:
             has_joined = self._next == self._join
             self._next = self._sync if has_joined else self._beat
         if self._next != self._beat:
-            self.room.inside.runtime.arm(("client", id(self)), 0, self.go_on)
+            self.world.inside.runtime.arm(("client", id(self)), 0, self.go_on)
 
 
 class SlowDisk:
@@ -247,12 +248,12 @@ class SlowDisk:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.room = slow_room()
+        self.world = slow_world()
         self.clients: list[Client] = []
         self.held_ticks = 0
         self.missed: set[str] = set()
         self.kinds: set[str] = set()
-        self.room.inside.runtime.on_event = self.on_event
+        self.world.inside.runtime.on_event = self.on_event
         self._number = 0
 
     def on_event(self, event: object, _turn: Turn) -> None:
@@ -271,36 +272,38 @@ class SlowDisk:
         if self.held_ticks > 0:
             self.held_ticks -= 1
         else:
-            self.room.settle()
-        self.kinds |= {kind for kind, count in self.room.inside.runtime.timers.by_kind().items() if count}
-        passes(self.room, TICK_MS)
+            self.world.settle()
+        self.kinds |= {kind for kind, count in self.world.inside.runtime.timers.by_kind().items() if count}
+        passes(self.world, TICK_MS)
 
     def populate(self) -> None:
         for group_id in ("classic", "consumer", "mixed"):
             living = [each for each in self.clients if each.is_alive and each.member.group_id == group_id]
             if len(living) < POPULATION and self.random.random() < 0.3:
-                self.clients.append(Client(self.room, self.newcomer(group_id)))
+                self.clients.append(Client(self.world, self.newcomer(group_id)))
             if living and self.random.random() < 0.05:
                 self.random.choice(living).is_alive = False
 
     def newcomer(self, group_id: str) -> Member | Consumer:
         self._number += 1
         if group_id == "consumer" or (group_id == "mixed" and self.random.random() < 0.5):
-            return self.room.member(f"m{self._number}", group_id=group_id, rebalance_timeout_ms=REBALANCE_MS)
+            return self.world.consumers.member(f"m{self._number}", group_id=group_id, rebalance_timeout_ms=REBALANCE_MS)
         one_step = self.random.random() < 0.3
-        member: Member = self.room.classic(group_id=group_id, one_step=one_step, rebalance_timeout_ms=REBALANCE_MS)
+        member: Member = self.world.classic.subscriber(
+            group_id=group_id, one_step=one_step, rebalance_timeout_ms=REBALANCE_MS
+        )
         return member
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nobody_is_missed_who_does_what_it_must(seed: int) -> None:
-    world = SlowDisk(seed)
+    disk = SlowDisk(seed)
     for _tick in range(400):
-        world.tick()
-    assert world.missed >= {LeaveReason.SESSION}
-    assert world.kinds >= {"session", "join", "sync", "rebalance"}
-    for client in world.clients:
+        disk.tick()
+    assert disk.missed >= {LeaveReason.SESSION}
+    assert disk.kinds >= {"session", "join", "sync", "rebalance"}
+    for client in disk.clients:
         client.is_alive = False
-    world.room.tick(120_000)
-    world.room.tick(600_000)
-    assert world.room.timers() == {}
+    disk.world.wait(120_000)
+    disk.world.wait(600_000)
+    assert disk.world.groups.timers() == {}

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,13 +13,14 @@ from coordinator_core.assembly import Core, Dependencies, assemble
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
-from coordinator_runtime.ports import (
-    Authorizer,
-)
+from coordinator_runtime.late_answers import WAITING_MAX
+from coordinator_runtime.ports import Authorizer
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Store
 from coordinator_server.grpc_front.wire.servicers import group_servicers
+from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
+from group_coordinator.registry import PARTS, GroupPart
 from partition_log.catalog.settings import KEEP_ALL, Retention
 from partition_log.shard import LogShard, PartitionTransactions
 from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig, PartitionHead, ProducerEntry
@@ -57,6 +58,12 @@ class WorldOptions:
     removal_interval_ms: int = 3_600_000
     """How long until the next look for what they do not keep."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
+    group_parts: tuple[GroupPart, ...] = PARTS
+    group_waits_max: int = WAITING_MAX
+    """Calls that may wait for other members."""
+    assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
+    worker: HeldWorker | None = None
+    """Where large targets are computed and payloads are checked, in all lives; None: each life has its own."""
     authorizer: Authorizer | None = None
     two_phase_commit_enable: bool = True
     lane: bool = field(default_factory=wanted_lane)
@@ -78,6 +85,7 @@ class WorldOptions:
             ),
             default_retention=self.retention,
             groups=self.group_config,
+            group_waits_max=self.group_waits_max,
             lane=self.lane,
         )
 
@@ -113,8 +121,10 @@ class Inside:
             store,
             options.core_config(),
             Dependencies(
-                worker=HeldWorker(),
-                payload_worker=HeldWorker(),
+                worker=options.worker or HeldWorker(),
+                payload_worker=options.worker or HeldWorker(),
+                assignors=options.assignors,
+                group_parts=options.group_parts,
                 new_topic_id=self._new_topic_id,
             ),
             options.authorizer,

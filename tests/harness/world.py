@@ -10,7 +10,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
+
+from google.protobuf.message import Message
 
 from coordinator_core.assembly import Core
 from coordinator_protocol.batch import BatchHeader, Encoding
@@ -27,8 +30,10 @@ from coordinator_runtime.ports import (
     NamedOffset,
 )
 from coordinator_runtime.store import Store, StoreFailed
-from partition_log.catalog.state import NewTopic
+from coordinator_server.metrics.readings import TIMER_KINDS
+from partition_log.catalog.state import MorePartitions, NewTopic
 from partition_log.requests import (
+    CreatePartitions,
     CreateTopics,
     DeleteTopics,
     DescribeProducers,
@@ -42,10 +47,14 @@ from partition_log.requests import (
 from partition_log.state import Isolation, ProducerEntry
 from tests.harness.calls import called
 from tests.harness.calls import partition_name as partition_name
+from tests.harness.classic_members import ClassicGroups
+from tests.harness.committed_offsets import CommittedOffsets
+from tests.harness.consumers import ConsumerGroups
 from tests.harness.entries import LogEntry as LogEntry
 from tests.harness.entries import Reading, entries_of
 from tests.harness.fast_path_calls import end_txn, produce, transact
 from tests.harness.group_calls import ANYBODY
+from tests.harness.groups import Groups
 from tests.harness.inside import Inside, WorldOptions
 from tests.harness.manual_clock import ManualClock
 from tests.harness.payloads import UNREADABLE_PAYLOADS
@@ -99,6 +108,28 @@ class World:
         self._on_assembled = on_assembled
         self._start()
 
+    # Views of it
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Groups of whatever kind, as administrators see them."""
+        return Groups(self)
+
+    @cached_property
+    def classic(self) -> ClassicGroups:
+        """Groups whose members join and sync."""
+        return ClassicGroups(self)
+
+    @cached_property
+    def consumers(self) -> ConsumerGroups:
+        """Groups whose members send heartbeats alone."""
+        return ConsumerGroups(self)
+
+    @cached_property
+    def offsets(self) -> CommittedOffsets:
+        """The offsets that groups have committed."""
+        return CommittedOffsets(self)
+
     # What happens to the server
 
     def flush(self, count: int | None = None) -> bool:
@@ -125,6 +156,12 @@ class World:
         self.inside.driver.write_unsynced(kept_groups)
         self.shelf.crash()
         self._start_anew(down_ms)
+
+    def restart(self) -> None:
+        """Make everything durable, then lose the process and start again, until all is served."""
+        self.settle()
+        self.crash()
+        self.settle()
 
     def back_up(self) -> Any:
         """A backup of what is written now, for `restore`."""
@@ -172,14 +209,43 @@ class World:
 
     def tick(self, elapsed_ms: int) -> None:
         """Let time pass and timers expire, each at its time. What they stage is not flushed."""
+        self._pass(elapsed_ms, lambda: None)
+
+    def _pass(self, elapsed_ms: int, then: Callable[[], object]) -> None:
+        """`then` comes after each timer, and in the end."""
         runtime = self.inside.runtime
         end_ms = self.clock.monotonic_ms() + elapsed_ms
         while (deadline_ms := runtime.timers.next_deadline_ms()) is not None and deadline_ms <= end_ms:
             self.clock.advance(max(0, deadline_ms - self.clock.monotonic_ms()))
             runtime.run_due_timers()
+            then()
         self.clock.advance(end_ms - self.clock.monotonic_ms())
+        then()
+
+    def wait(self, elapsed_ms: int) -> None:
+        """Let time pass and timers expire, each at its time; what they stage is flushed, and before all that what was
+        staged before."""
+        self.settle()
+        runtime = self.inside.runtime
+        # "client" are those that a test arms to let its clients act.
+        known = {*TIMER_KINDS, "client", *(kind for part in self.options.group_parts for kind in part.timers)}
+        unknown = runtime.timers.by_kind().keys() - known
+        assert not unknown, f"the metric of timers does not know these kinds: {unknown}"
+        self._pass(elapsed_ms, self.settle)
 
     # What clients ask
+
+    def call(self, request: Message, context: CallContext | None = None) -> Pending[Any]:
+        """Ask with a request of GroupService; the Pending response has error fields, as on the wire."""
+        return self.inside.group_wire.call(request, context)
+
+    def ask(self, request: Message) -> Any:
+        """The response once all is settled; the call must not wait for anything else."""
+        reply = self.call(request)
+        if not reply.is_settled:
+            self.settle()
+        assert reply.is_settled, f"{request.DESCRIPTOR.name} waits, and it should not"
+        return reply.result()
 
     def create_topic(self, name: str, partition_count: int) -> TopicResult:
         """Make a topic, durable when this returns."""
@@ -187,6 +253,12 @@ class World:
         created = self.inside.topics.create_topics(CreateTopics([topic]), ANYBODY)
         self.settle()
         return created.result()[0]
+
+    def add_partitions(self, name: str, partition_count: int, *, is_durable: bool = True) -> None:
+        command = CreatePartitions([MorePartitions(name, b"", partition_count)])
+        self.inside.topics.create_partitions(command, ANYBODY)
+        if is_durable:
+            self.settle()
 
     def delete_topic(self, name: str) -> Pending[TopicResult]:
         return self.inside.topics.delete_topics(DeleteTopics([TopicName(name)]), ANYBODY).map(

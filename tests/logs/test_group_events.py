@@ -13,7 +13,7 @@ from coordinator_server.events import SLOW_REBALANCE_MS, GroupObserver
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.groups import GroupNumbers
 from group_coordinator.events import TargetFailed
-from tests.groups.classic.members import DELAY_MS
+from tests.harness.classic_members import DELAY_MS
 from tests.logs.lines import Lines
 from tests.metrics.observed_groups import ObservedGroups
 
@@ -26,10 +26,10 @@ BY_ADMIN = {"client_id": "txnctl", "host": "10.0.0.9"}
 
 
 @pytest.fixture
-def room(lines: Lines) -> ObservedGroups:
-    room = ObservedGroups()
+def observed(lines: Lines) -> ObservedGroups:
+    observed = ObservedGroups()
     lines.text()
-    return room
+    return observed
 
 
 def told(lines: Lines) -> list[dict[str, Any]]:
@@ -48,23 +48,23 @@ def line(event: str, level: str = "info", **fields: object) -> dict[str, object]
     return {"event": event, "level": level, **GROUP, **fields}
 
 
-def test_a_group_begins(room: ObservedGroups, lines: Lines) -> None:
-    member = room.classic()
+def test_a_group_begins(observed: ObservedGroups, lines: Lines) -> None:
+    member = observed.world.classic.subscriber()
     member.asked_for_id()
     assert told(lines) == [line("group_created", **CLIENT)]
     member.join()
-    room.settle()
+    observed.world.settle()
     assert told(lines) == [
         line("member_joined", member_id=member.member_id, **CLIENT),
         line("rebalance_started", cause="a member joined", **CLIENT),
     ]
-    room.tick(DELAY_MS)
-    room.assign([member], {})
+    observed.world.wait(DELAY_MS)
+    observed.world.classic.assign([member], {})
     assert told(lines) == [line("rebalance_completed", generation=1, members=1, elapsed_ms=DELAY_MS, **NAMELESS)]
 
 
-def test_a_member_leaves(room: ObservedGroups, lines: Lines) -> None:
-    _leader, follower = room.pair()
+def test_a_member_leaves(observed: ObservedGroups, lines: Lines) -> None:
+    _leader, follower = observed.pair()
     lines.text()
     follower.leaves()
     left, started = told(lines)
@@ -72,45 +72,45 @@ def test_a_member_leaves(room: ObservedGroups, lines: Lines) -> None:
     assert (started["event"], started["cause"]) == ("rebalance_started", "a member left")
 
 
-def test_a_member_falls_silent(room: ObservedGroups, lines: Lines) -> None:
-    leader, follower = room.pair()
+def test_a_member_falls_silent(observed: ObservedGroups, lines: Lines) -> None:
+    leader, follower = observed.pair()
     lines.text()
-    room.tick(4_000)
+    observed.world.wait(4_000)
     leader.beats()
-    room.tick(1_000)
+    observed.world.wait(1_000)
     removed, _started = told(lines)
     advice = removed.pop("advice")
     assert removed == line("member_removed", "warning", member_id=follower.member_id, reason="session", **ITSELF)
     assert "session timeout" in advice
 
 
-def test_a_member_is_too_slow(room: ObservedGroups, lines: Lines) -> None:
-    first, second = room.members("first", "second")
-    room.stable(first)
+def test_a_member_is_too_slow(observed: ObservedGroups, lines: Lines) -> None:
+    first, second = observed.world.consumers.members("first", "second")
+    observed.world.consumers.stable(first)
     second.joins("foo", "bar")
     first.beats()
     lines.text()
-    room.tick(10_000)
+    observed.world.wait(10_000)
     removed = told(lines)[0]
     assert (removed["event"], removed["member_id"], removed["reason"]) == ("member_removed", "first", "rebalance")
     assert "max_poll_interval_ms" in removed["advice"]
 
 
-def test_a_member_finds_no_room(room: ObservedGroups, lines: Lines) -> None:
-    leader, follower = room.pair()
-    room.reconfigured(size_max=1)
+def test_a_member_finds_no_room(observed: ObservedGroups, lines: Lines) -> None:
+    leader, follower = observed.pair()
+    observed.reconfigured(size_max=1)
     leader.joining()
     lines.text()
     follower.join()
-    room.settle()
+    observed.world.settle()
     removed = told(lines)[0]
     assert (removed["event"], removed["reason"]) == ("member_removed", "size")
     assert "group_size_max" in removed["advice"]
 
 
-def test_a_static_member_is_fenced(room: ObservedGroups, lines: Lines) -> None:
-    old, new = room.classic("i"), room.classic("i")
-    room.classic_group(old, plan={})
+def test_a_static_member_is_fenced(observed: ObservedGroups, lines: Lines) -> None:
+    old, new = observed.world.classic.subscriber("i"), observed.world.classic.subscriber("i")
+    observed.world.classic.form(old, plan={})
     lines.text()
     new.joins()
     assert told(lines) == [
@@ -119,40 +119,40 @@ def test_a_static_member_is_fenced(room: ObservedGroups, lines: Lines) -> None:
     ]
 
 
-def test_a_rebalance_begins_again(room: ObservedGroups, lines: Lines) -> None:
-    leader, follower = room.pair()
-    room.rejoin(leader, follower)
-    newcomer = room.classic()
+def test_a_rebalance_begins_again(observed: ObservedGroups, lines: Lines) -> None:
+    leader, follower = observed.pair()
+    observed.rejoin(leader, follower)
+    newcomer = observed.world.classic.subscriber()
     newcomer.asked_for_id()
     lines.text()
     newcomer.join()
-    room.settle()
+    observed.world.settle()
     assert names(lines) == ["member_joined", "rebalance_failed", "rebalance_started"]
 
 
-def test_a_rebalance_that_took_long_is_a_warning(room: ObservedGroups, lines: Lines) -> None:
+def test_a_rebalance_that_took_long_is_a_warning(observed: ObservedGroups, lines: Lines) -> None:
     timeouts = {"session_timeout_ms": 4 * SLOW_REBALANCE_MS, "rebalance_timeout_ms": 2 * SLOW_REBALANCE_MS}
-    leader, follower = room.classic(**timeouts), room.classic(**timeouts)
-    room.classic_group(leader, follower, plan={})
+    leader, follower = observed.world.classic.subscriber(**timeouts), observed.world.classic.subscriber(**timeouts)
+    observed.world.classic.form(leader, follower, plan={})
     leader.joining()
-    room.tick(SLOW_REBALANCE_MS)
+    observed.world.wait(SLOW_REBALANCE_MS)
     follower.joins()
     lines.text()
-    room.assign([leader, follower], {})
+    observed.world.classic.assign([leader, follower], {})
     (completed,) = told(lines)
     assert (completed["event"], completed["level"]) == ("rebalance_completed", "warning")
     assert completed["elapsed_ms"] == SLOW_REBALANCE_MS
     assert "slow to join again" in completed["advice"]
 
 
-def test_a_consumer_group(room: ObservedGroups, lines: Lines) -> None:
-    room.member().joins("foo")
+def test_a_consumer_group(observed: ObservedGroups, lines: Lines) -> None:
+    observed.world.consumers.member().joins("foo")
     assert names(lines) == ["group_created", "member_joined", "rebalance_started", "rebalance_completed"]
 
 
-def test_a_target_is_told_to_who_looks_closer(room: ObservedGroups, lines: Lines) -> None:
+def test_a_target_is_told_to_who_looks_closer(observed: ObservedGroups, lines: Lines) -> None:
     lines.configure(LogFormat.JSON, LogLevel.DEBUG)
-    room.member().joins("foo")
+    observed.world.consumers.member().joins("foo")
     (computed,) = [event for event in told(lines) if event["event"] == "assignment_computed"]
     assert (computed["level"], computed["assignor"], computed["changed_members"]) == ("debug", "uniform", 1)
 
@@ -173,10 +173,10 @@ def test_a_target_that_cannot_be_computed_is_an_error(lines: Lines) -> None:
     }
 
 
-def test_a_group_changes_its_protocol(room: ObservedGroups, lines: Lines) -> None:
-    room.pair()
+def test_a_group_changes_its_protocol(observed: ObservedGroups, lines: Lines) -> None:
+    observed.pair()
     lines.text()
-    room.member().joins("foo")
+    observed.world.consumers.member().joins("foo")
     converted = told(lines)[0]
     assert (converted["event"], converted["old_kind"], converted["new_kind"]) == (
         "group_converted",
@@ -185,40 +185,40 @@ def test_a_group_changes_its_protocol(room: ObservedGroups, lines: Lines) -> Non
     )
 
 
-def test_offsets_and_their_group_are_forgotten(room: ObservedGroups, lines: Lines) -> None:
-    room.commits({"foo-0": 1, "foo-1": 1})
+def test_offsets_and_their_group_are_forgotten(observed: ObservedGroups, lines: Lines) -> None:
+    observed.world.offsets.commits({"foo-0": 1, "foo-1": 1})
     lines.text()
-    room.tick(8 * 24 * 3_600_000)
+    observed.world.wait(8 * 24 * 3_600_000)
     expired, gone = told(lines)
     assert expired == {"event": "offsets_expired", "level": "info", "group_id": "g", "offsets": 2}
     assert gone == line("group_expired", **ITSELF)
 
 
-def test_an_administrator_deletes_offsets_and_the_group(room: ObservedGroups, lines: Lines) -> None:
-    room.commits({"foo-0": 1, "foo-1": 1})
+def test_an_administrator_deletes_offsets_and_the_group(observed: ObservedGroups, lines: Lines) -> None:
+    observed.world.offsets.commits({"foo-0": 1, "foo-1": 1})
     lines.text()
-    room.deletes("foo-0")
+    observed.world.offsets.deletes("foo-0")
     (deleted,) = told(lines)
     assert (deleted["event"], deleted["offsets"]) == ("offsets_deleted", 1)
-    room.call(group_pb2.DeleteGroupsRequest(group_ids=["g"]), CallContext(**BY_ADMIN))
-    room.settle()
+    observed.world.call(group_pb2.DeleteGroupsRequest(group_ids=["g"]), CallContext(**BY_ADMIN))
+    observed.world.settle()
     assert told(lines) == [
         {"event": "offsets_deleted", "level": "info", "group_id": "g", "offsets": 1, **BY_ADMIN},
         line("group_deleted", **BY_ADMIN),
     ]
 
 
-def test_a_group_that_has_no_offsets_is_deleted_in_one_line(room: ObservedGroups, lines: Lines) -> None:
-    (member,) = room.stable(room.member())
+def test_a_group_that_has_no_offsets_is_deleted_in_one_line(observed: ObservedGroups, lines: Lines) -> None:
+    (member,) = observed.world.consumers.stable(observed.world.consumers.member())
     member.leaves()
     lines.text()
-    room.deletes_group()
+    observed.world.groups.delete()
     assert names(lines) == ["group_deleted"]
 
 
-def test_commits_have_no_line(room: ObservedGroups, lines: Lines) -> None:
-    room.commits({"foo-0": 1})
+def test_commits_have_no_line(observed: ObservedGroups, lines: Lines) -> None:
+    observed.world.offsets.commits({"foo-0": 1})
     lines.text()
-    room.commits({"foo-0": 2})
-    room.producer().commits({"foo-0": 3})
+    observed.world.offsets.commits({"foo-0": 2})
+    observed.world.offsets.producer().commits({"foo-0": 3})
     assert told(lines) == []

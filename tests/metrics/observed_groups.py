@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from coordinator_core.assembly import Core
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.decision import Turn
 from coordinator_server.events import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import Histogram, Readings, Sample
-from tests.groups.classic.members import Member, code
-from tests.groups.committed.room import OffsetRoom
-from tests.groups.room import KAFKA, RoomOptions
+from tests.harness.classic_members import Member
+from tests.harness.group_world import KAFKA, group_world
+from tests.harness.groups import code
 
 
-class ObservedGroups(OffsetRoom):
-    """Counts from zero in every life, as a process does."""
+class ObservedGroups:
+    """A world with groups. Counts from zero in every life, as a process does."""
 
-    def __init__(self, options: RoomOptions | None = None) -> None:
-        self.numbers = GroupNumbers()
-        super().__init__(options)
+    def __init__(self, **settings: Any) -> None:
+        self.world = group_world(on_assembled=self._observe, **settings)
 
-    def _start(self) -> None:
-        super()._start()
+    def _observe(self, core: Core) -> None:
         self.numbers = GroupNumbers()
         tellers = GroupObserver(self.numbers).tellers
 
@@ -31,31 +30,32 @@ class ObservedGroups(OffsetRoom):
             if type(event) in tellers:
                 tellers[type(event)](event, turn)
 
-        self.inside.runtime.on_event = observe
+        core.runtime.on_event = observe
 
     def reconfigured(self, **config: Any) -> None:
         """The process is started anew, with other settings."""
-        self.options = replace(self.options, config=replace(KAFKA, **config))
-        self.restart()
+        self.world.options = replace(self.world.options, group_config=replace(KAFKA, **config))
+        self.world.restart()
 
     # What clients do, in short
 
     def pair(self) -> tuple[Member, Member]:
         """Leader and follower of a Stable classic group."""
-        leader, follower = members = self.classic(), self.classic()
-        self.classic_group(*members, plan={})
+        classic = self.world.classic
+        leader, follower = members = classic.subscriber(), classic.subscriber()
+        classic.form(*members, plan={})
         return leader, follower
 
     def rejoin(self, *members: Member) -> list[ErrorCode]:
         """All of them join again; what each is answered."""
         replies = [member.join() for member in members]
-        self.settle()
+        self.world.settle()
         return [code(reply.result()) for reply in replies]
 
     # What is published
 
     def readings(self) -> Readings:
-        return {**self.numbers.readings(), **group_gauges(self.inside.runtime, self.clock.wall_ms())}
+        return {**self.numbers.readings(), **group_gauges(self.world.inside.runtime, self.world.clock.wall_ms())}
 
     def sample(self, name: str, *labels: str) -> Sample:
         return self.readings()[f"txn_group_{name}"][labels]

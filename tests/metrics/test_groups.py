@@ -13,10 +13,10 @@ from coordinator_server.metrics.instruments import Histogram
 from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.consumer import targets
 from group_coordinator.events import LeaveReason
-from tests.groups.classic.members import DELAY_MS, OK
-from tests.groups.committed.room import ABORT, COMMIT
 from tests.groups.counting import check_counts
-from tests.groups.room import RoomOptions
+from tests.harness.classic_members import DELAY_MS
+from tests.harness.committed_offsets import ABORT, COMMIT
+from tests.harness.groups import OK
 from tests.harness.manual_clock import ManualClock
 from tests.harness.workers import HeldWorker
 from tests.metrics.observed_groups import ObservedGroups
@@ -26,101 +26,108 @@ WEEK_MS = 7 * 24 * 3_600_000
 
 
 @pytest.fixture
-def room() -> Iterator[ObservedGroups]:
-    room = ObservedGroups()
-    yield room
-    check_counts(room)
+def observed() -> Iterator[ObservedGroups]:
+    observed = ObservedGroups()
+    yield observed
+    check_counts(observed.world)
 
 
 class TestClassic:
-    def test_a_group_on_its_way(self, room: ObservedGroups) -> None:
-        leader, follower = room.classic(), room.classic()
+    def test_a_group_on_its_way(self, observed: ObservedGroups) -> None:
+        leader, follower = observed.world.classic.subscriber(), observed.world.classic.subscriber()
         joining = [leader.join_as_new(), follower.join_as_new()]
-        assert room.non_zero("groups") == {("classic", "PreparingRebalance"): 1}
-        room.tick(2 * DELAY_MS)
+        assert observed.non_zero("groups") == {("classic", "PreparingRebalance"): 1}
+        observed.world.wait(2 * DELAY_MS)
         assert all(reply.is_settled for reply in joining)
-        assert room.non_zero("groups") == {("classic", "CompletingRebalance"): 1}
-        room.assign([leader, follower], {})
-        assert room.non_zero("groups") == {("classic", "Stable"): 1}
-        assert room.non_zero("creations_total") == {CLASSIC: 1}
-        assert room.non_zero("member_joins_total") == {CLASSIC: 2}
-        assert room.non_zero("rebalances_total") == room.non_zero("rebalances_completed_total") == {CLASSIC: 1}
-        assert room.histogram("rebalance_seconds", "classic").total == 2 * DELAY_MS / 1_000
+        assert observed.non_zero("groups") == {("classic", "CompletingRebalance"): 1}
+        observed.world.classic.assign([leader, follower], {})
+        assert observed.non_zero("groups") == {("classic", "Stable"): 1}
+        assert observed.non_zero("creations_total") == {CLASSIC: 1}
+        assert observed.non_zero("member_joins_total") == {CLASSIC: 2}
+        assert observed.non_zero("rebalances_total") == observed.non_zero("rebalances_completed_total") == {CLASSIC: 1}
+        assert observed.histogram("rebalance_seconds", "classic").total == 2 * DELAY_MS / 1_000
 
-    def test_an_id_that_was_only_given_away_is_no_member(self, room: ObservedGroups) -> None:
-        room.classic().asked_for_id()
-        assert room.non_zero("member_joins_total") == {}
-        assert room.non_zero("groups") == {("classic", "Empty"): 1}
+    def test_an_id_that_was_only_given_away_is_no_member(self, observed: ObservedGroups) -> None:
+        observed.world.classic.subscriber().asked_for_id()
+        assert observed.non_zero("member_joins_total") == {}
+        assert observed.non_zero("groups") == {("classic", "Empty"): 1}
 
-    def test_a_rebalance_that_must_begin_again(self, room: ObservedGroups) -> None:
-        leader, follower = room.pair()
-        assert room.rejoin(leader, follower) == [OK, OK]
-        room.classic().join_as_new()
-        assert room.non_zero("rebalances_failed_total") == {CLASSIC: 1}
-        assert room.non_zero("rebalances_total") == {CLASSIC: 3}
-        assert room.non_zero("rebalances_completed_total") == {CLASSIC: 1}
+    def test_a_rebalance_that_must_begin_again(self, observed: ObservedGroups) -> None:
+        leader, follower = observed.pair()
+        assert observed.rejoin(leader, follower) == [OK, OK]
+        observed.world.classic.subscriber().join_as_new()
+        assert observed.non_zero("rebalances_failed_total") == {CLASSIC: 1}
+        assert observed.non_zero("rebalances_total") == {CLASSIC: 3}
+        assert observed.non_zero("rebalances_completed_total") == {CLASSIC: 1}
 
-    def test_a_group_that_had_members_is_deleted(self, room: ObservedGroups) -> None:
-        for member in room.pair():
+    def test_a_group_that_had_members_is_deleted(self, observed: ObservedGroups) -> None:
+        for member in observed.pair():
             member.leaves()
-        assert room.non_zero("groups") == {("classic", "Empty"): 1}
-        room.deletes_group()
-        assert room.non_zero("groups") == {}
-        assert room.non_zero("deletions_total") == {("classic", "deleted"): 1}
+        assert observed.non_zero("groups") == {("classic", "Empty"): 1}
+        observed.world.groups.delete()
+        assert observed.non_zero("groups") == {}
+        assert observed.non_zero("deletions_total") == {("classic", "deleted"): 1}
 
-    def test_nothing_is_counted_before_it_is_durable(self, room: ObservedGroups) -> None:
-        room.commit({"foo-0": 1})
-        assert (room.non_zero("creations_total"), room.non_zero("groups"), room.value("offsets")) == ({}, {}, 0)
-        room.settle()
-        assert (room.non_zero("creations_total"), room.value("offsets")) == ({CLASSIC: 1}, 1)
+    def test_nothing_is_counted_before_it_is_durable(self, observed: ObservedGroups) -> None:
+        observed.world.offsets.commit({"foo-0": 1})
+        assert (observed.non_zero("creations_total"), observed.non_zero("groups"), observed.value("offsets")) == (
+            {},
+            {},
+            0,
+        )
+        observed.world.settle()
+        assert (observed.non_zero("creations_total"), observed.value("offsets")) == ({CLASSIC: 1}, 1)
 
 
 class TestWhyMembersGo:
-    def test_it_said_so(self, room: ObservedGroups) -> None:
-        _leader, follower = room.pair()
+    def test_it_said_so(self, observed: ObservedGroups) -> None:
+        _leader, follower = observed.pair()
         follower.leaves()
-        assert room.non_zero("member_leaves_total") == {("classic", "leave"): 1}
+        assert observed.non_zero("member_leaves_total") == {("classic", "leave"): 1}
 
-    def test_nothing_was_heard_of_it(self, room: ObservedGroups) -> None:
-        room.pair()
-        room.tick(5_000)
-        assert room.non_zero("member_leaves_total") == {("classic", "session"): 2}
+    def test_nothing_was_heard_of_it(self, observed: ObservedGroups) -> None:
+        observed.pair()
+        observed.world.wait(5_000)
+        assert observed.non_zero("member_leaves_total") == {("classic", "session"): 2}
 
-    def test_it_did_not_join_again(self, room: ObservedGroups) -> None:
-        leader, follower = room.classic(), room.classic(session_timeout_ms=20_000)
-        room.classic_group(leader, follower, plan={})
+    def test_it_did_not_join_again(self, observed: ObservedGroups) -> None:
+        leader, follower = (
+            observed.world.classic.subscriber(),
+            observed.world.classic.subscriber(session_timeout_ms=20_000),
+        )
+        observed.world.classic.form(leader, follower, plan={})
         leader.joining()
-        room.tick(10_000)
-        assert room.non_zero("member_leaves_total") == {("classic", "rebalance"): 1}
+        observed.world.wait(10_000)
+        assert observed.non_zero("member_leaves_total") == {("classic", "rebalance"): 1}
 
-    def test_it_did_not_ask_for_its_assignment(self, room: ObservedGroups) -> None:
-        leader, follower = (room.classic(session_timeout_ms=20_000) for _ in range(2))
-        room.completing(leader, follower)
+    def test_it_did_not_ask_for_its_assignment(self, observed: ObservedGroups) -> None:
+        leader, follower = (observed.world.classic.subscriber(session_timeout_ms=20_000) for _ in range(2))
+        observed.world.classic.completing(leader, follower)
         leader.syncs({})
-        room.tick(10_000)
-        assert room.non_zero("member_leaves_total") == {("classic", "sync"): 1}
+        observed.world.wait(10_000)
+        assert observed.non_zero("member_leaves_total") == {("classic", "sync"): 1}
 
-    def test_a_newer_one_has_its_instance_id(self, room: ObservedGroups) -> None:
-        room.classic_group(room.classic("i"), plan={})
-        room.classic("i").joins()
-        assert room.non_zero("member_leaves_total") == {("classic", "fenced"): 1}
-        assert room.non_zero("member_joins_total") == {CLASSIC: 2}
+    def test_a_newer_one_has_its_instance_id(self, observed: ObservedGroups) -> None:
+        observed.world.classic.form(observed.world.classic.subscriber("i"), plan={})
+        observed.world.classic.subscriber("i").joins()
+        assert observed.non_zero("member_leaves_total") == {("classic", "fenced"): 1}
+        assert observed.non_zero("member_joins_total") == {CLASSIC: 2}
 
-    def test_there_is_no_room(self, room: ObservedGroups) -> None:
-        leader, follower = room.pair()
-        room.reconfigured(size_max=1)
+    def test_there_is_no_room(self, observed: ObservedGroups) -> None:
+        leader, follower = observed.pair()
+        observed.reconfigured(size_max=1)
         leader.joining()
         follower.join()
-        room.settle()
-        assert room.non_zero("member_leaves_total") == {("classic", "size"): 1}
+        observed.world.settle()
+        assert observed.non_zero("member_leaves_total") == {("classic", "size"): 1}
 
-    def test_it_did_not_give_up_its_partitions(self, room: ObservedGroups) -> None:
-        first, second = room.members("first", "second")
-        room.stable(first)
+    def test_it_did_not_give_up_its_partitions(self, observed: ObservedGroups) -> None:
+        first, second = observed.world.consumers.members("first", "second")
+        observed.world.consumers.stable(first)
         second.joins("foo", "bar")
         first.beats()
-        room.tick(10_000)
-        assert room.non_zero("member_leaves_total") == {("consumer", "rebalance"): 1}
+        observed.world.wait(10_000)
+        assert observed.non_zero("member_leaves_total") == {("consumer", "rebalance"): 1}
 
     def test_every_reason_is_there_from_the_start(self) -> None:
         found = GroupNumbers().readings()["txn_group_member_leaves_total"]
@@ -128,80 +135,80 @@ class TestWhyMembersGo:
 
 
 class TestConsumer:
-    def test_a_group_on_its_way(self, room: ObservedGroups) -> None:
-        first, second = room.members("first", "second")
-        room.stable(first)
-        assert room.non_zero("groups") == {("consumer", "Stable"): 1}
-        assert room.non_zero("rebalances_completed_total") == {CONSUMER: 1}
+    def test_a_group_on_its_way(self, observed: ObservedGroups) -> None:
+        first, second = observed.world.consumers.members("first", "second")
+        observed.world.consumers.stable(first)
+        assert observed.non_zero("groups") == {("consumer", "Stable"): 1}
+        assert observed.non_zero("rebalances_completed_total") == {CONSUMER: 1}
         second.joins("foo", "bar")
-        assert room.non_zero("groups") == {("consumer", "Reconciling"): 1}
-        room.tick(2_000)
+        assert observed.non_zero("groups") == {("consumer", "Reconciling"): 1}
+        observed.world.wait(2_000)
         first.beats()
         first.acknowledges()
-        assert room.non_zero("rebalances_completed_total") == {CONSUMER: 1}
+        assert observed.non_zero("rebalances_completed_total") == {CONSUMER: 1}
         second.beats()
-        assert room.non_zero("rebalances_completed_total") == {CONSUMER: 2}
-        assert room.histogram("rebalance_seconds", "consumer").total == 2.0
-        assert room.non_zero("rebalances_total") == {CONSUMER: 2}
-        assert room.non_zero("assignment_changes_total") == {("uniform",): 3}
-        assert room.non_zero("creations_total") == {CONSUMER: 1}
+        assert observed.non_zero("rebalances_completed_total") == {CONSUMER: 2}
+        assert observed.histogram("rebalance_seconds", "consumer").total == 2.0
+        assert observed.non_zero("rebalances_total") == {CONSUMER: 2}
+        assert observed.non_zero("assignment_changes_total") == {("uniform",): 3}
+        assert observed.non_zero("creations_total") == {CONSUMER: 1}
 
-    def test_one_end_for_all_that_began_meanwhile(self, room: ObservedGroups) -> None:
-        members = room.members("first", "second", "third")
+    def test_one_end_for_all_that_began_meanwhile(self, observed: ObservedGroups) -> None:
+        members = observed.world.consumers.members("first", "second", "third")
         for member in members:
             member.joins("foo", "bar")
-            room.tick(1_000)
-        room.quiet(*members)
-        assert room.non_zero("rebalances_total") == {CONSUMER: 3}
-        assert room.non_zero("rebalances_completed_total") == {CONSUMER: 2}
-        assert room.histogram("rebalance_seconds", "consumer").total == 2.0
+            observed.world.wait(1_000)
+        observed.world.consumers.quiet(*members)
+        assert observed.non_zero("rebalances_total") == {CONSUMER: 3}
+        assert observed.non_zero("rebalances_completed_total") == {CONSUMER: 2}
+        assert observed.histogram("rebalance_seconds", "consumer").total == 2.0
 
-    def test_a_classic_member_comes_back_under_its_static_name(self, room: ObservedGroups) -> None:
-        (modern,) = room.stable(room.member())
-        old, new = room.classic("i"), room.classic("i")
+    def test_a_classic_member_comes_back_under_its_static_name(self, observed: ObservedGroups) -> None:
+        (modern,) = observed.world.consumers.stable(observed.world.consumers.member())
+        old, new = observed.world.classic.subscriber("i"), observed.world.classic.subscriber("i")
         old.joins()
-        room.quiet(modern)
+        observed.world.consumers.quiet(modern)
         old.joins()
-        assert room.non_zero("groups") == {("consumer", "Stable"): 1}
+        assert observed.non_zero("groups") == {("consumer", "Stable"): 1}
         new.joins()
-        assert room.non_zero("member_leaves_total") == {("consumer", "fenced"): 1}
-        assert room.non_zero("groups") == {("consumer", "Stable"): 1}
+        assert observed.non_zero("member_leaves_total") == {("consumer", "fenced"): 1}
+        assert observed.non_zero("groups") == {("consumer", "Stable"): 1}
 
-    def test_the_last_one_goes(self, room: ObservedGroups) -> None:
-        (member,) = room.stable(room.member())
+    def test_the_last_one_goes(self, observed: ObservedGroups) -> None:
+        (member,) = observed.world.consumers.stable(observed.world.consumers.member())
         member.leaves()
-        assert room.non_zero("groups") == {("consumer", "Empty"): 1}
-        assert room.non_zero("rebalances_completed_total") == {CONSUMER: 2}
+        assert observed.non_zero("groups") == {("consumer", "Empty"): 1}
+        assert observed.non_zero("rebalances_completed_total") == {CONSUMER: 2}
 
-    def test_one_that_a_restart_interrupts_is_never_over(self, room: ObservedGroups) -> None:
-        first, second = room.members("first", "second")
-        room.stable(first)
+    def test_one_that_a_restart_interrupts_is_never_over(self, observed: ObservedGroups) -> None:
+        first, second = observed.world.consumers.members("first", "second")
+        observed.world.consumers.stable(first)
         second.joins("foo", "bar")
-        room.restart()
-        assert room.non_zero("groups") == {("consumer", "Reconciling"): 1}
-        room.quiet(first, second)
-        assert room.non_zero("groups") == {("consumer", "Stable"): 1}
-        assert room.non_zero("rebalances_completed_total") == {}
+        observed.world.restart()
+        assert observed.non_zero("groups") == {("consumer", "Reconciling"): 1}
+        observed.world.consumers.quiet(first, second)
+        assert observed.non_zero("groups") == {("consumer", "Stable"): 1}
+        assert observed.non_zero("rebalances_completed_total") == {}
 
-    def test_a_group_changes_its_protocol_and_back(self, room: ObservedGroups) -> None:
-        room.pair()
-        modern = room.member()
+    def test_a_group_changes_its_protocol_and_back(self, observed: ObservedGroups) -> None:
+        observed.pair()
+        modern = observed.world.consumers.member()
         modern.joins("foo")
-        assert room.non_zero("converted_total") == {CONSUMER: 1}
-        assert {kind for kind, _state in room.non_zero("groups")} == {"consumer"}
+        assert observed.non_zero("converted_total") == {CONSUMER: 1}
+        assert {kind for kind, _state in observed.non_zero("groups")} == {"consumer"}
         modern.leaves()
-        assert room.non_zero("converted_total") == {CONSUMER: 1, CLASSIC: 1}
-        assert {kind for kind, _state in room.non_zero("groups")} == {"classic"}
+        assert observed.non_zero("converted_total") == {CONSUMER: 1, CLASSIC: 1}
+        assert {kind for kind, _state in observed.non_zero("groups")} == {"classic"}
 
     def test_how_long_the_worker_took(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(targets, "ON_LOOP_US_MAX", 0)
         worker = HeldWorker(is_held=True)
-        room = ObservedGroups(RoomOptions(worker=worker))
-        room.member().joins("foo")
-        room.clock.advance(700)
+        observed = ObservedGroups(worker=worker)
+        observed.world.consumers.member().joins("foo")
+        observed.world.clock.advance(700)
         worker.release()
-        room.settle()
-        assert room.histogram("assignment_seconds", "uniform", "worker").total == 0.7
+        observed.world.settle()
+        assert observed.histogram("assignment_seconds", "uniform", "worker").total == 0.7
 
     def test_how_long_an_assignor_took_here(self) -> None:
         clock, numbers = ManualClock(), GroupNumbers()
@@ -218,71 +225,84 @@ class TestConsumer:
 
 
 class TestOffsets:
-    def test_plain_ones_and_those_of_transactions(self, room: ObservedGroups) -> None:
-        room.commits({"foo-0": 1, "foo-1": 1})
-        producer = room.producer()
+    def test_plain_ones_and_those_of_transactions(self, observed: ObservedGroups) -> None:
+        observed.world.offsets.commits({"foo-0": 1, "foo-1": 1})
+        producer = observed.world.offsets.producer()
         producer.commits({"foo-1": 2, "foo-2": 2, "foo-3": 2})
-        room.tick(4_000)
+        observed.world.wait(4_000)
         producer.commits({"foo-3": 3})
-        room.tick(1_000)
-        assert room.non_zero("offset_commits_total") == {("plain",): 2, ("transactional",): 4}
-        assert (room.value("offsets"), room.value("pending_offsets"), room.value("open_transactions")) == (4, 3, 1)
-        assert room.value("oldest_pending_offset_age_seconds") == 5.0
+        observed.world.wait(1_000)
+        assert observed.non_zero("offset_commits_total") == {("plain",): 2, ("transactional",): 4}
+        assert (observed.value("offsets"), observed.value("pending_offsets"), observed.value("open_transactions")) == (
+            4,
+            3,
+            1,
+        )
+        assert observed.value("oldest_pending_offset_age_seconds") == 5.0
         producer.ends(COMMIT)
-        assert room.non_zero("offsets_settled_total") == {("commit",): 3}
-        assert room.numbers.markers() == {("commit", "group"): 1, ("abort", "group"): 0}
-        assert (room.value("offsets"), room.value("pending_offsets"), room.value("open_transactions")) == (4, 0, 0)
-        assert room.value("oldest_pending_offset_age_seconds") == 0
+        assert observed.non_zero("offsets_settled_total") == {("commit",): 3}
+        assert observed.numbers.markers() == {("commit", "group"): 1, ("abort", "group"): 0}
+        assert (observed.value("offsets"), observed.value("pending_offsets"), observed.value("open_transactions")) == (
+            4,
+            0,
+            0,
+        )
+        assert observed.value("oldest_pending_offset_age_seconds") == 0
 
-    def test_those_of_an_aborted_transaction(self, room: ObservedGroups) -> None:
-        producer = room.producer()
+    def test_those_of_an_aborted_transaction(self, observed: ObservedGroups) -> None:
+        producer = observed.world.offsets.producer()
         producer.commits({"foo-0": 2})
         producer.ends(ABORT)
-        assert room.non_zero("offsets_settled_total") == {("abort",): 1}
-        assert (room.value("offsets"), room.non_zero("groups")) == (0, {})
+        assert observed.non_zero("offsets_settled_total") == {("abort",): 1}
+        assert (observed.value("offsets"), observed.non_zero("groups")) == (0, {})
 
-    def test_after_a_restart_there_is_what_there_was(self, room: ObservedGroups) -> None:
-        room.commits({"foo-0": 1})
-        room.producer().commits({"foo-1": 2})
-        room.restart()
-        assert (room.value("offsets"), room.value("pending_offsets"), room.value("open_transactions")) == (2, 1, 1)
-        assert room.non_zero("groups") == {("classic", "Empty"): 1}
-        assert room.non_zero("creations_total") == {}
+    def test_after_a_restart_there_is_what_there_was(self, observed: ObservedGroups) -> None:
+        observed.world.offsets.commits({"foo-0": 1})
+        observed.world.offsets.producer().commits({"foo-1": 2})
+        observed.world.restart()
+        assert (observed.value("offsets"), observed.value("pending_offsets"), observed.value("open_transactions")) == (
+            2,
+            1,
+            1,
+        )
+        assert observed.non_zero("groups") == {("classic", "Empty"): 1}
+        assert observed.non_zero("creations_total") == {}
 
-    def test_a_clock_that_was_set_back_gives_no_negative_age(self, room: ObservedGroups) -> None:
-        room.producer().commits({"foo-1": 2})
-        room.clock.step_wall(-3_600_000)
-        assert room.value("oldest_pending_offset_age_seconds") == 0
+    def test_a_clock_that_was_set_back_gives_no_negative_age(self, observed: ObservedGroups) -> None:
+        observed.world.offsets.producer().commits({"foo-1": 2})
+        observed.world.clock.step_wall(-3_600_000)
+        assert observed.value("oldest_pending_offset_age_seconds") == 0
 
-    def test_a_group_that_is_forgotten_and_one_that_is_deleted(self, room: ObservedGroups) -> None:
-        room.commits({"foo-0": 1, "foo-1": 1}, group_id="old")
-        room.tick(WEEK_MS)
-        room.commits({"foo-0": 1}, group_id="unwanted")
-        room.tick(3_600_000)
-        assert room.value("offset_expirations_total") == 2
-        room.deletes_group("unwanted")
-        assert room.value("offset_deletions_total") == 1
-        assert room.non_zero("deletions_total") == {("classic", "expired"): 1, ("classic", "deleted"): 1}
-        assert room.non_zero("groups") == {}
+    def test_a_group_that_is_forgotten_and_one_that_is_deleted(self, observed: ObservedGroups) -> None:
+        observed.world.offsets.commits({"foo-0": 1, "foo-1": 1}, group_id="old")
+        observed.world.wait(WEEK_MS)
+        observed.world.offsets.commits({"foo-0": 1}, group_id="unwanted")
+        observed.world.wait(3_600_000)
+        assert observed.value("offset_expirations_total") == 2
+        observed.world.groups.delete("unwanted")
+        assert observed.value("offset_deletions_total") == 1
+        assert observed.non_zero("deletions_total") == {("classic", "expired"): 1, ("classic", "deleted"): 1}
+        assert observed.non_zero("groups") == {}
 
-    def test_a_group_that_goes_with_the_last_of_its_offsets(self, room: ObservedGroups) -> None:
-        room.commits({"foo-0": 1, "foo-1": 1}, group_id="emptied")
-        room.deletes("foo-0", group_id="emptied")
-        assert room.non_zero("deletions_total") == {}
-        room.deletes("foo-1", group_id="emptied")
-        assert room.non_zero("deletions_total") == {("classic", "deleted"): 1}
-        room.commits({"zar-0": 1}, group_id="of zar alone")
-        room.delete_topic("zar")
-        assert room.non_zero("deletions_total") == {("classic", "deleted"): 1, ("classic", "expired"): 1}
-        assert room.non_zero("groups") == {}
+    def test_a_group_that_goes_with_the_last_of_its_offsets(self, observed: ObservedGroups) -> None:
+        observed.world.offsets.commits({"foo-0": 1, "foo-1": 1}, group_id="emptied")
+        observed.world.offsets.deletes("foo-0", group_id="emptied")
+        assert observed.non_zero("deletions_total") == {}
+        observed.world.offsets.deletes("foo-1", group_id="emptied")
+        assert observed.non_zero("deletions_total") == {("classic", "deleted"): 1}
+        observed.world.offsets.commits({"zar-0": 1}, group_id="of zar alone")
+        observed.world.delete_topic("zar")
+        observed.world.settle()
+        assert observed.non_zero("deletions_total") == {("classic", "deleted"): 1, ("classic", "expired"): 1}
+        assert observed.non_zero("groups") == {}
 
-    def test_a_shard_that_leaves_takes_its_groups_along(self, room: ObservedGroups) -> None:
-        room.commits({"foo-0": 1})
-        room.unload("g")
-        assert (room.value("offsets"), room.non_zero("groups")) == (0, {})
-        room.restart()
+    def test_a_shard_that_leaves_takes_its_groups_along(self, observed: ObservedGroups) -> None:
+        observed.world.offsets.commits({"foo-0": 1})
+        observed.world.unload("group:g")
+        assert (observed.value("offsets"), observed.non_zero("groups")) == (0, {})
+        observed.world.restart()
 
 
-def test_every_state_of_every_kind_is_there_from_the_start(room: ObservedGroups) -> None:
-    found = room.readings()["txn_group_groups"]
+def test_every_state_of_every_kind_is_there_from_the_start(observed: ObservedGroups) -> None:
+    found = observed.readings()["txn_group_groups"]
     assert set(found) == {(kind.value, state) for kind, states in STATES.items() for state in states}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from coordinator_protocol.errors import ErrorCode
 from tests.conformance.groups.cases import case, not_drivable
-from tests.groups.classic.members import GROUP, OK, ClassicRoom, Member, code, protocols
+from tests.harness.classic_members import Member, protocols
+from tests.harness.group_world import classic_world
+from tests.harness.groups import GROUP, OK, code
+from tests.harness.world import World
 
 BOTH = ("range", "roundrobin")
 FENCED = ErrorCode.FENCED_INSTANCE_ID
@@ -18,63 +21,69 @@ not_drivable(58, FAIL_STOP)
 not_drivable(67, FAIL_STOP)
 
 
-def pair(room: ClassicRoom, *names: str, **settings: int) -> list[Member]:
+def pair(world: World, *names: str, **settings: int) -> list[Member]:
     """A static leader and a static follower, not joined yet."""
-    return [room.member(instance, protocols=protocols(*(names or BOTH)), **settings) for instance in ("L", "F")]
+    return [
+        world.classic.member(instance, protocols=protocols(*(names or BOTH)), **settings) for instance in ("L", "F")
+    ]
 
 
 @case(53)
 def test_a_static_member_with_an_unknown_id_is_fenced() -> None:
-    room = ClassicRoom()
-    room.stable(room.member("i1"))
-    answer = room.member("i1", member_id="unknown-member-id").joins()
+    world = classic_world()
+    world.classic.stable(world.classic.member("i1"))
+    answer = world.classic.member("i1", member_id="unknown-member-id").joins()
     assert (code(answer), answer.member_id) == (FENCED, "unknown-member-id")
 
 
 @case(54)
 def test_a_static_member_keeps_its_instance_id() -> None:
-    room = ClassicRoom()
-    (member,) = room.stable(room.member("i1"))
-    assert code(room.member("other", member_id=member.member_id).joins()) is UNKNOWN
+    world = classic_world()
+    (member,) = world.classic.stable(world.classic.member("i1"))
+    assert code(world.classic.member("other", member_id=member.member_id).joins()) is UNKNOWN
 
 
 @case(55)
 def test_a_static_member_that_comes_back_takes_its_place_and_nobody_rebalances() -> None:
-    room = ClassicRoom()
-    room.stable(room.member("i1", protocols=protocols("range")))
-    before = room.describe().members[0].member_id
-    back = room.member("i1", protocols=protocols(*BOTH), rebalance_timeout_ms=7_000, session_timeout_ms=4_500)
+    world = classic_world()
+    world.classic.stable(world.classic.member("i1", protocols=protocols("range")))
+    before = world.classic.describe().members[0].member_id
+    back = world.classic.member("i1", protocols=protocols(*BOTH), rebalance_timeout_ms=7_000, session_timeout_ms=4_500)
     joining = back.join()
     assert not joining.is_settled
-    room.flush()
+    world.flush()
     answer = joining.result()
     assert (code(answer), answer.generation_id, answer.skip_assignment) == (OK, 1, True)
     assert answer.member_id == answer.leader != before
     assert [(each.member_id, each.group_instance_id) for each in answer.members] == [(back.member_id, "i1")]
-    assert room.state() == "Stable"
-    room.restart()
-    assert room.member_ids() == [back.member_id]
+    assert world.classic.state() == "Stable"
+    world.restart()
+    assert world.classic.member_ids() == [back.member_id]
 
 
 @case(57)
 def test_a_static_member_that_changes_the_vote_rebalances() -> None:
-    room = ClassicRoom()
-    room.stable(room.member("i1", protocols=protocols(*BOTH)))
-    answer = room.member("i1", protocols=protocols("roundrobin")).joins()
-    assert (answer.generation_id, answer.protocol_name, room.state()) == (2, "roundrobin", "CompletingRebalance")
+    world = classic_world()
+    world.classic.stable(world.classic.member("i1", protocols=protocols(*BOTH)))
+    answer = world.classic.member("i1", protocols=protocols("roundrobin")).joins()
+    assert (answer.generation_id, answer.protocol_name, world.classic.state()) == (
+        2,
+        "roundrobin",
+        "CompletingRebalance",
+    )
 
 
 @case(59)
 def test_a_static_member_that_comes_back_before_the_assignment_rebalances() -> None:
-    room = ClassicRoom()
-    room.completing(room.member("i1"))
-    assert room.member("i1").joins().generation_id == 2
+    world = classic_world()
+    world.classic.completing(world.classic.member("i1"))
+    assert world.classic.member("i1").joins().generation_id == 2
 
 
 @case(61)
 def test_a_static_leader_may_start_a_rebalance() -> None:
-    room = ClassicRoom()
-    leader, follower = room.stable(*pair(room))
+    world = classic_world()
+    leader, follower = world.classic.stable(*pair(world))
     joining = leader.joining()
     follower.joins()
     assert joining.result().generation_id == 2
@@ -82,19 +91,19 @@ def test_a_static_leader_may_start_a_rebalance() -> None:
 
 @case(62)
 def test_a_static_follower_with_nothing_new_gets_its_answer_again() -> None:
-    room = ClassicRoom()
-    leader, follower = room.stable(*pair(room))
+    world = classic_world()
+    leader, follower = world.classic.stable(*pair(world))
     answer = follower.joins()
     assert (answer.generation_id, answer.leader, list(answer.members)) == (1, leader.member_id, [])
 
 
 @case(63)
 def test_a_static_follower_leads_when_the_leader_is_away() -> None:
-    room = ClassicRoom()
-    leader, follower = room.stable(*pair(room, session_timeout_ms=15_000))
+    world = classic_world()
+    leader, follower = world.classic.stable(*pair(world, session_timeout_ms=15_000))
     follower.protocols = protocols("roundrobin")
     joining = follower.joining()
-    room.tick(10_000)
+    world.wait(10_000)
     answer = joining.result()
     assert (answer.generation_id, answer.leader, answer.protocol_name) == (2, follower.member_id, "roundrobin")
     assert {each.member_id for each in answer.members} == {leader.member_id, follower.member_id}
@@ -102,38 +111,38 @@ def test_a_static_follower_leads_when_the_leader_is_away() -> None:
 
 @case(65)
 def test_a_static_follower_that_comes_back_inherits_its_assignment() -> None:
-    room = ClassicRoom()
-    room.stable(*pair(room), plan={0: b"mine", 1: b"X"})
-    back = room.member("F", protocols=protocols("range", "sticky", "roundrobin"))
+    world = classic_world()
+    world.classic.stable(*pair(world), plan={0: b"mine", 1: b"X"})
+    back = world.classic.member("F", protocols=protocols("range", "sticky", "roundrobin"))
     answer = back.joins()
     assert (code(answer), answer.generation_id, answer.skip_assignment, list(answer.members)) == (OK, 1, False, [])
     assert back.syncs().assignment == b"X"
-    assert (room.state(), room.generation()) == ("Stable", 1)
+    assert (world.classic.state(), world.classic.generation()) == ("Stable", 1)
 
 
 @case(66)
 def test_a_static_follower_that_comes_back_and_changes_the_vote_rebalances() -> None:
-    room = ClassicRoom()
-    room.stable(*pair(room))
-    room.member("F", protocols=protocols("roundrobin")).joining()
-    assert room.state() == "PreparingRebalance"
+    world = classic_world()
+    world.classic.stable(*pair(world))
+    world.classic.member("F", protocols=protocols("roundrobin")).joining()
+    assert world.classic.state() == "PreparingRebalance"
 
 
 @case(69)
 def test_nobody_syncs_for_a_static_leader() -> None:
-    room = ClassicRoom()
-    leader, _follower = room.completing(*pair(room))
+    world = classic_world()
+    leader, _follower = world.classic.completing(*pair(world))
     assert code(leader.syncs(member_id="invalid")) is FENCED
 
 
 @case(70)
 def test_a_parked_static_member_is_fenced_by_its_successor() -> None:
-    room = ClassicRoom()
-    leader, follower = room.stable(*pair(room))
+    world = classic_world()
+    leader, follower = world.classic.stable(*pair(world))
     follower.protocols = protocols("range")
     parked, former_id = follower.joining(), follower.member_id
-    assert room.state() == "PreparingRebalance"
-    room.member("F", protocols=protocols(*BOTH)).joining()
+    assert world.classic.state() == "PreparingRebalance"
+    world.classic.member("F", protocols=protocols(*BOTH)).joining()
     answer = parked.result()
     assert (code(answer), answer.member_id, answer.generation_id, answer.leader) == (FENCED, former_id, -1, "")
     assert leader.beats() is ErrorCode.REBALANCE_IN_PROGRESS
@@ -141,18 +150,18 @@ def test_a_parked_static_member_is_fenced_by_its_successor() -> None:
 
 @case(71)
 def test_a_syncing_static_member_is_fenced_by_its_successor() -> None:
-    room = ClassicRoom()
-    _leader, follower = room.completing(*pair(room))
+    world = classic_world()
+    _leader, follower = world.classic.completing(*pair(world))
     parked = follower.syncing()
-    room.member("F", protocols=protocols(*BOTH)).joining()
+    world.classic.member("F", protocols=protocols(*BOTH)).joining()
     assert code(parked.result()) is FENCED
-    assert room.state() == "PreparingRebalance"
+    assert world.classic.state() == "PreparingRebalance"
 
 
 @case(73)
 def test_every_return_of_a_static_member_has_its_own_id() -> None:
-    room = ClassicRoom()
-    (member,) = room.stable(room.member("i1"))
+    world = classic_world()
+    (member,) = world.classic.stable(world.classic.member("i1"))
     former = [member.member_id]
     for _time in range(10):
         assert member.joins(member_id="").generation_id == 1
@@ -165,11 +174,11 @@ def test_every_return_of_a_static_member_has_its_own_id() -> None:
 
 @case(74)
 def test_a_static_follower_that_is_away_stays_a_member() -> None:
-    room = ClassicRoom()
-    leader, follower = room.stable(*pair(room, session_timeout_ms=15_000))
-    room.member("new").joining()
+    world = classic_world()
+    leader, follower = world.classic.stable(*pair(world, session_timeout_ms=15_000))
+    world.classic.member("new").joining()
     joining = leader.joining()
-    room.tick(10_000)
+    world.wait(10_000)
     answer = joining.result()
     assert (answer.generation_id, answer.leader, len(answer.members)) == (2, leader.member_id, 3)
     assert follower.member_id in {each.member_id for each in answer.members}
@@ -177,54 +186,58 @@ def test_a_static_follower_that_is_away_stays_a_member() -> None:
 
 @case(75)
 def test_a_static_leader_that_is_away_stays_a_member_and_leads_no_more() -> None:
-    room = ClassicRoom()
-    leader, follower = room.stable(*pair(room, session_timeout_ms=15_000))
-    newcomer = room.member("new")
+    world = classic_world()
+    leader, follower = world.classic.stable(*pair(world, session_timeout_ms=15_000))
+    newcomer = world.classic.member("new")
     joining = [newcomer.joining(), follower.joining()]
-    room.tick(10_000)
+    world.wait(10_000)
     assert [code(reply.result()) for reply in joining] == [OK] * 2
     assert follower.leader in (newcomer.member_id, follower.member_id)
-    assert leader.member_id in room.member_ids()
-    assert room.size() == 3
+    assert leader.member_id in world.classic.member_ids()
+    assert world.classic.size() == 3
 
 
 @case(77)
 def test_a_rebalance_in_which_only_absent_static_members_are_left_waits_for_them() -> None:
-    room = ClassicRoom()
-    leader, follower = room.stable(*pair(room, session_timeout_ms=10_000, rebalance_timeout_ms=5_000))
-    dynamic = room.member(rebalance_timeout_ms=5_000, session_timeout_ms=10_000)
+    world = classic_world()
+    leader, follower = world.classic.stable(*pair(world, session_timeout_ms=10_000, rebalance_timeout_ms=5_000))
+    dynamic = world.classic.member(rebalance_timeout_ms=5_000, session_timeout_ms=10_000)
     dynamic.join_as_new()
-    room.tick(5_000)
-    assert (dynamic.generation, dynamic.is_leader, room.size()) == (2, True, 3)
+    world.wait(5_000)
+    assert (dynamic.generation, dynamic.is_leader, world.classic.size()) == (2, True, 3)
     follower.leaves()
-    room.tick(5_000)
-    assert (room.state(), room.generation(), room.member_ids()) == ("PreparingRebalance", 2, [leader.member_id])
+    world.wait(5_000)
+    assert (world.classic.state(), world.classic.generation(), world.classic.member_ids()) == (
+        "PreparingRebalance",
+        2,
+        [leader.member_id],
+    )
     again = leader.joins(member_id=leader.member_id)
     assert (code(again), again.generation_id, again.leader) == (OK, 3, leader.member_id)
 
 
 @case(78)
 def test_a_static_member_that_only_heartbeats_misses_a_generation() -> None:
-    room = ClassicRoom()
-    (static,) = room.stable(room.member("A"))
-    dynamic = room.member()
+    world = classic_world()
+    (static,) = world.classic.stable(world.classic.member("A"))
+    dynamic = world.classic.member()
     joining = dynamic.join_as_new()
     for _beat in range(4):
-        room.tick(2_500)
+        world.wait(2_500)
         static.beats()
     assert joining.result().generation_id == 2
     dynamic.syncs({})
     assert static.beats() is ErrorCode.ILLEGAL_GENERATION
-    assert static.member_id in room.member_ids()
+    assert static.member_id in world.classic.member_ids()
     for _beat in range(2):
-        room.tick(2_500)
+        world.wait(2_500)
         last = dynamic.beats()
     assert last is ErrorCode.REBALANCE_IN_PROGRESS
-    assert (dynamic.joins().generation_id, room.member_ids(GROUP)) == (3, [dynamic.member_id])
+    assert (dynamic.joins().generation_id, world.classic.member_ids(GROUP)) == (3, [dynamic.member_id])
 
 
 @case(79)
 def test_nobody_heartbeats_for_a_static_leader() -> None:
-    room = ClassicRoom()
-    (leader,) = room.stable(room.member("L"))
+    world = classic_world()
+    (leader,) = world.classic.stable(world.classic.member("L"))
     assert [leader.beats(member_id="invalid"), leader.beats()] == [FENCED, OK]

@@ -10,16 +10,9 @@ from coordinator_api.v1 import group_pb2
 from coordinator_protocol.assignors.range import assign_range
 from coordinator_protocol.errors import ErrorCode
 from tests.conformance.groups.cases import case, not_drivable, still_open
-from tests.groups.consumer.members import (
-    OK,
-    ConsumerRoom,
-    all_of,
-    code,
-    of,
-    partition_set,
-    partitions_of,
-)
-from tests.groups.room import RoomOptions
+from tests.harness.consumers import all_of, of, partition_set, partitions_of
+from tests.harness.group_world import group_world
+from tests.harness.groups import OK, code
 
 EVERYTHING = all_of(foo=6, bar=3)
 
@@ -61,16 +54,16 @@ def _without(*fields: str, **changes: Any) -> group_pb2.ConsumerGroupHeartbeatRe
     ids=str,
 )
 def test_a_heartbeat_that_cannot_be_meant_is_refused(request_: group_pb2.ConsumerGroupHeartbeatRequest) -> None:
-    room = ConsumerRoom()
+    world = group_world()
     expected = ErrorCode.UNSUPPORTED_ASSIGNOR if request_.server_assignor else ErrorCode.INVALID_REQUEST
-    assert code(room.told(request_)) is expected
-    assert not room.has_group()
+    assert code(world.ask(request_)) is expected
+    assert not world.groups.has()
 
 
 @case(127)
 def test_who_brings_no_id_is_given_one() -> None:
-    room = ConsumerRoom()
-    member = room.member("")
+    world = group_world()
+    member = world.consumers.member("")
     joined = member.joins("nothing", "like", "that")
     assert member.member_id
     assert (joined.member_epoch, joined.heartbeat_interval_ms) == (1, 5_000)
@@ -80,24 +73,24 @@ def test_who_brings_no_id_is_given_one() -> None:
 
 @case(129)
 def test_a_member_that_nobody_knows_must_join() -> None:
-    room = ConsumerRoom()
-    first, other = room.members("first", "other")
+    world = group_world()
+    first, other = world.consumers.members("first", "other")
     first.joins("foo")
     assert code(other.beats(1)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @case(130)
 def test_the_first_member_gets_everything_at_once() -> None:
-    room = ConsumerRoom()
-    member = room.member()
+    world = group_world()
+    member = world.consumers.member()
     assert member.joins("foo", "bar").member_epoch == 1
-    assert (member.assigned, room.state()) == (EVERYTHING, "Stable")
+    assert (member.assigned, world.consumers.state()) == (EVERYTHING, "Stable")
 
 
 @case(131)
 def test_the_epoch_before_is_forgiven_to_who_owns_nothing_that_it_should_not() -> None:
-    room = ConsumerRoom()
-    member, second = room.members("first", "second")
+    world = group_world()
+    member, second = world.consumers.members("first", "second")
     member.joins("foo")
     second.joins("foo")
     member.beats()
@@ -112,18 +105,18 @@ def test_the_epoch_before_is_forgiven_to_who_owns_nothing_that_it_should_not() -
 
 @case(133)
 def test_a_join_whose_answer_was_lost_is_answered_again() -> None:
-    room = ConsumerRoom()
-    member = room.member()
+    world = group_world()
+    member = world.consumers.member()
     first = member.joins("foo")
     again = member.joins("foo")
     assert (again.member_epoch, again.assignment) == (first.member_epoch, first.assignment)
-    assert (room.member_ids(), room.epoch()) == (["m"], 1)
+    assert (world.consumers.member_ids(), world.consumers.epoch()) == (["m"], 1)
 
 
 @case(134)
 def test_a_new_subscription_is_a_new_epoch() -> None:
-    room = ConsumerRoom()
-    (member,) = room.stable(room.member(), topics=["foo"])
+    world = group_world()
+    (member,) = world.consumers.stable(world.consumers.member(), topics=["foo"])
     before = member.epoch
     member.subscribes("foo", "bar")
     assert (member.epoch, member.assigned) == (before + 1, EVERYTHING)
@@ -131,30 +124,30 @@ def test_a_new_subscription_is_a_new_epoch() -> None:
 
 @case(135)
 def test_who_joins_a_group_is_at_its_epoch_at_once() -> None:
-    room = ConsumerRoom()
-    first, second, third = room.members("first", "second", "third")
-    room.stable(first, second)
-    before = room.epoch()
+    world = group_world()
+    first, second, third = world.consumers.members("first", "second", "third")
+    world.consumers.stable(first, second)
+    before = world.consumers.epoch()
     joined = third.joins("foo", "bar")
     assert (joined.member_epoch, third.assigned) == (before + 1, frozenset())
-    assert (room.epoch(), room.state()) == (before + 1, "Reconciling")
+    assert (world.consumers.epoch(), world.consumers.state()) == (before + 1, "Reconciling")
 
 
 @case(137)
 def test_when_the_last_member_leaves_the_group_is_empty_and_soon_forgotten() -> None:
-    room = ConsumerRoom()
-    (member,) = room.stable(room.member())
-    before = room.epoch()
+    world = group_world()
+    (member,) = world.consumers.stable(world.consumers.member())
+    before = world.consumers.epoch()
     assert member.leaves().member_epoch == -1
-    assert (room.state(), room.epoch(), room.timers()) == ("Empty", before + 1, {})
-    room.tick(2 * room.options.config.offsets_retention_check_interval_ms)
-    assert not room.has_group()
+    assert (world.consumers.state(), world.consumers.epoch(), world.groups.timers()) == ("Empty", before + 1, {})
+    world.wait(2 * world.options.group_config.offsets_retention_check_interval_ms)
+    assert not world.groups.has()
 
 
 @case(138)
 def test_who_says_everything_is_told_everything() -> None:
-    room = ConsumerRoom()
-    member = room.member()
+    world = group_world()
+    member = world.consumers.member()
     assert member.joins("foo").HasField("assignment")
     assert not member.beats().HasField("assignment")
     full = member.acknowledges(rebalance_timeout_ms=10_000, subscribed_topic_names=_NAMES)
@@ -163,9 +156,9 @@ def test_who_says_everything_is_told_everything() -> None:
 
 @case(139)
 def test_a_full_group_takes_nobody_in() -> None:
-    room = ConsumerRoom(consumer_size_max=2)
-    first, second, third = room.members("first", "second", "third")
-    room.stable(first, second)
+    world = group_world(consumer_size_max=2)
+    first, second, third = world.consumers.members("first", "second", "third")
+    world.consumers.stable(first, second)
     assert code(third.joins("foo")) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert code(first.beats()) is OK
 
@@ -176,35 +169,35 @@ def _fails(*_arguments: Any) -> Any:
 
 @case(141)
 def test_when_the_assignor_fails_nothing_has_happened() -> None:
-    room = ConsumerRoom(RoomOptions(assignors={"broken": _fails}), consumer_assignors=("broken",))
-    response = room.member().joins("foo")
+    world = group_world(assignors={"broken": _fails}, consumer_assignors=("broken",))
+    response = world.consumers.member().joins("foo")
     assert code(response) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "broken" in response.error_message
-    assert not room.has_group()
+    assert not world.groups.has()
 
 
 @case(142)
 def test_the_assignor_that_most_members_name_is_used() -> None:
-    room = ConsumerRoom()
-    first, second, _third = members = room.members("first", "second", "third")
+    world = group_world()
+    first, second, _third = members = world.consumers.members("first", "second", "third")
     for member, assignor in zip(members, ("range", "range", "uniform"), strict=True):
         member.joins("foo", server_assignor=assignor)
-    assert room.describe().assignor_name == "range"
-    epoch = room.epoch()
+    assert world.consumers.describe().assignor_name == "range"
+    epoch = world.consumers.epoch()
     second.beats(server_assignor="uniform")
-    assert (room.epoch(), room.describe().assignor_name) == (epoch, "range")
+    assert (world.consumers.epoch(), world.consumers.describe().assignor_name) == (epoch, "range")
     first.subscribes("foo", "bar")
-    assert (room.epoch(), room.describe().assignor_name) == (epoch + 1, "uniform")
+    assert (world.consumers.epoch(), world.consumers.describe().assignor_name) == (epoch + 1, "uniform")
 
 
 @case(143)
 def test_a_rack_and_a_timeout_are_noted_and_concern_nobody_else() -> None:
-    room = ConsumerRoom()
-    (member,) = room.stable(room.member())
-    epoch = room.epoch()
+    world = group_world()
+    (member,) = world.consumers.stable(world.consumers.member())
+    epoch = world.consumers.epoch()
     member.beats(rack_id="east", rebalance_timeout_ms=77)
-    assert (room.described("m").rack_id, room.epoch()) == ("east", epoch)
-    known = room.group().members.get("m")
+    assert (world.consumers.described("m").rack_id, world.consumers.epoch()) == ("east", epoch)
+    known = world.consumers.group().members.get("m")
     assert known is not None
     assert known.rebalance_timeout_ms == 77
 
@@ -219,22 +212,22 @@ still_open(146, "share groups do not exist yet")
 
 @case(147)
 def test_a_group_has_timeouts_of_its_own() -> None:
-    room = ConsumerRoom()
-    (member,) = room.stable(room.member())
+    world = group_world()
+    (member,) = world.consumers.stable(world.consumers.member())
 
     def set_to(**values: int) -> ErrorCode:
         configs = [group_pb2.GroupConfig(name=f"consumer_{name}", value=value) for name, value in values.items()]
-        return code(room.told(group_pb2.AlterGroupConfigsRequest(group_id="g", set=configs)))
+        return code(world.ask(group_pb2.AlterGroupConfigsRequest(group_id="g", set=configs)))
 
     assert set_to(session_timeout_ms=50_000, heartbeat_interval_ms=10_000) is OK
     assert member.beats().heartbeat_interval_ms == 10_000
-    room.tick(49_999)
-    assert room.member_ids() == ["m"]
-    room.tick(1)
-    assert room.member_ids() == []
-    wide = ConsumerRoom(consumer_heartbeat_interval_ms_max=60_000)
+    world.wait(49_999)
+    assert world.consumers.member_ids() == ["m"]
+    world.wait(1)
+    assert world.consumers.member_ids() == []
+    wide = group_world(consumer_heartbeat_interval_ms_max=60_000)
     configs = [group_pb2.GroupConfig(name="consumer_heartbeat_interval_ms", value=45_000)]
-    refused = wide.told(group_pb2.AlterGroupConfigsRequest(group_id="g", set=configs))
+    refused = wide.ask(group_pb2.AlterGroupConfigsRequest(group_id="g", set=configs))
     assert code(refused) is ErrorCode.INVALID_CONFIG
 
 
@@ -246,15 +239,19 @@ def test_members_that_start_together_share_two_computations() -> None:
         computations.append(len(members))
         return assign_range(members, topics)
 
-    options = RoomOptions(assignors={"counted": count}, topics={"foo": 50})
-    room = ConsumerRoom(options, consumer_assignors=("counted",), consumer_assignment_interval_ms=1_000)
-    members = room.members(*(f"m{number}" for number in range(50)))
+    world = group_world(
+        assignors={"counted": count},
+        topics={"foo": 50},
+        consumer_assignors=("counted",),
+        consumer_assignment_interval_ms=1_000,
+    )
+    members = world.consumers.members(*(f"m{number}" for number in range(50)))
     for member in members:
         member.joins("foo")
-        room.tick(4)
+        world.wait(4)
     assert computations == [1]
-    room.tick(1_000)
+    world.wait(1_000)
     assert computations == [1, 50]
-    room.quiet(*members)
-    assert {member.epoch for member in members} == {room.epoch()}
+    world.consumers.quiet(*members)
+    assert {member.epoch for member in members} == {world.consumers.epoch()}
     assert sorted(partition for member in members for partition in member.assigned) == sorted(all_of(foo=50))

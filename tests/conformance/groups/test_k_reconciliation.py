@@ -6,28 +6,22 @@ from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
 from group_coordinator.consumer.state import MemberState
 from tests.conformance.groups.cases import case
-from tests.groups.consumer.members import (
-    OK,
-    Consumer,
-    ConsumerRoom,
-    all_of,
-    code,
-    of,
-    partition_set,
-    partitions_of,
-)
-from tests.groups.consumer.plans import PlannedAssignor, planned_room
+from tests.groups.consumer.plans import PlannedAssignor, planned_world
 from tests.groups.consumer.schedule import run_schedule
+from tests.harness.consumers import Consumer, all_of, of, partition_set, partitions_of
+from tests.harness.group_world import group_world
+from tests.harness.groups import OK, code
+from tests.harness.world import World
 
 
-def _state(room: ConsumerRoom, member: Consumer) -> MemberState:
-    return room.group().assignment(member.member_id).state
+def _state(world: World, member: Consumer) -> MemberState:
+    return world.consumers.group().assignment(member.member_id).state
 
 
 @case(161)
 def test_every_change_ends_the_grace_of_the_epoch_before() -> None:
-    room, plan = planned_room()
-    member, other = room.members("first", "other")
+    world, plan = planned_world()
+    member, other = world.consumers.members("first", "other")
     plan(first=of("foo", 0, 1, 2))
     member.joins("foo")
     plan(first=of("foo", 0, 1, 2), other=of("foo", 3, 4))
@@ -45,18 +39,18 @@ def test_every_change_ends_the_grace_of_the_epoch_before() -> None:
 
 @case(162)
 def test_what_is_free_comes_with_the_new_epoch() -> None:
-    room, plan = planned_room()
-    member = room.member("first")
+    world, plan = planned_world()
+    member = world.consumers.member("first")
     plan(first=of("foo", 0))
     member.joins("foo")
     plan(first=of("foo", 0, 1) | of("bar", 2))
     member.subscribes("foo", "bar")
-    assert (member.epoch, member.assigned, room.state()) == (2, of("foo", 0, 1) | of("bar", 2), "Stable")
+    assert (member.epoch, member.assigned, world.consumers.state()) == (2, of("foo", 0, 1) | of("bar", 2), "Stable")
 
 
-def _must_give_up(room: ConsumerRoom, plan: PlannedAssignor) -> tuple[Consumer, Consumer]:
+def _must_give_up(world: World, plan: PlannedAssignor) -> tuple[Consumer, Consumer]:
     """The first member is to give foo-2 to the second, and has not heard of it."""
-    first, second = room.members("first", "second")
+    first, second = world.consumers.members("first", "second")
     plan(first=of("foo", 0, 1, 2))
     first.joins("foo")
     plan(first=of("foo", 0, 1), second=of("foo", 2))
@@ -66,19 +60,19 @@ def _must_give_up(room: ConsumerRoom, plan: PlannedAssignor) -> tuple[Consumer, 
 
 @case(163)
 def test_who_must_give_something_up_stays_at_its_epoch() -> None:
-    room, plan = planned_room()
-    first, second = _must_give_up(room, plan)
+    world, plan = planned_world()
+    first, second = _must_give_up(world, plan)
     response = first.beats()
     assert (response.member_epoch, partitions_of(response.assignment.topics)) == (1, of("foo", 0, 1))
-    assert _state(room, first) is MemberState.UNREVOKED
+    assert _state(world, first) is MemberState.UNREVOKED
     second.beats()
     assert second.assigned == frozenset()
 
 
 @case(165)
 def test_until_it_says_so_nothing_is_given_up() -> None:
-    room, plan = planned_room()
-    first, second = _must_give_up(room, plan)
+    world, plan = planned_world()
+    first, second = _must_give_up(world, plan)
     first.beats()
     for fields in ({}, {"topic_partitions": partition_set(of("foo", 0, 1, 2))}):
         response = first.beats(**fields)
@@ -89,14 +83,14 @@ def test_until_it_says_so_nothing_is_given_up() -> None:
 
 @case(166, differs="spec groups 3.6: the epoch does not move before everything is given up")
 def test_who_has_given_up_one_thing_may_have_to_give_up_another() -> None:
-    room, plan = planned_room()
-    first, second = _must_give_up(room, plan)
+    world, plan = planned_world()
+    first, second = _must_give_up(world, plan)
     first.beats()
     plan(first=of("foo", 0), second=of("foo", 1, 2))
     second.subscribes("foo", "bar")
     response = first.acknowledges()
     assert (response.member_epoch, first.assigned) == (1, of("foo", 0))
-    assert _state(room, first) is MemberState.UNREVOKED
+    assert _state(world, first) is MemberState.UNREVOKED
     second.beats()
     assert second.assigned == of("foo", 2)
     assert first.acknowledges().member_epoch == 3
@@ -106,24 +100,24 @@ def test_who_has_given_up_one_thing_may_have_to_give_up_another() -> None:
 
 @case(167)
 def test_who_waits_gets_what_is_released_or_is_asked_to_give_up_meanwhile() -> None:
-    room, plan = planned_room()
-    first, second = _must_give_up(room, plan)
-    assert _state(room, second) is MemberState.UNRELEASED
+    world, plan = planned_world()
+    first, second = _must_give_up(world, plan)
+    assert _state(world, second) is MemberState.UNRELEASED
     first.beats()
     first.acknowledges()
     second.beats()
-    assert (second.assigned, _state(room, second)) == (of("foo", 2), MemberState.STABLE)
+    assert (second.assigned, _state(world, second)) == (of("foo", 2), MemberState.STABLE)
 
-    room, plan = planned_room()
-    first, second = room.members("first", "second")
+    world, plan = planned_world()
+    first, second = world.consumers.members("first", "second")
     plan(first=of("foo", 0, 1, 2))
     first.joins("foo")
     plan(first=of("foo", 0, 1), second=of("foo", 2, 3))
     second.joins("foo")
-    assert (second.assigned, _state(room, second)) == (of("foo", 3), MemberState.UNRELEASED)
+    assert (second.assigned, _state(world, second)) == (of("foo", 3), MemberState.UNRELEASED)
     plan(first=of("foo", 0, 1, 3), second=of("foo", 2))
     second.subscribes("foo", "bar")
-    assert (second.assigned, _state(room, second)) == (frozenset(), MemberState.UNREVOKED)
+    assert (second.assigned, _state(world, second)) == (frozenset(), MemberState.UNREVOKED)
 
 
 @case(169)
@@ -134,49 +128,49 @@ def test_whatever_happens_no_partition_has_two_owners_and_all_get_there() -> Non
 
 @case(170)
 def test_a_silent_member_is_fenced() -> None:
-    room = ConsumerRoom()
-    (member,) = room.stable(room.member())
-    epoch = room.epoch()
-    room.tick(22_500)
+    world = group_world()
+    (member,) = world.consumers.stable(world.consumers.member())
+    epoch = world.consumers.epoch()
+    world.wait(22_500)
     assert code(member.beats()) is OK
-    room.tick(44_999)
-    assert room.member_ids() == ["m"]
-    room.tick(1)
-    assert (room.epoch(), room.member_ids(), room.timers()) == (epoch + 1, [], {})
+    world.wait(44_999)
+    assert world.consumers.member_ids() == ["m"]
+    world.wait(1)
+    assert (world.consumers.epoch(), world.consumers.member_ids(), world.groups.timers()) == (epoch + 1, [], {})
     assert code(member.beats()) is ErrorCode.UNKNOWN_MEMBER_ID
-    other = room.member("other")
+    other = world.consumers.member("other")
     other.joins("foo", "bar")
     assert other.assigned == all_of(foo=6, bar=3)
 
 
 @case(171)
 def test_who_does_not_give_up_in_time_is_fenced_although_it_lives() -> None:
-    room, plan = planned_room()
-    first, second = _must_give_up(room, plan)
+    world, plan = planned_world()
+    first, second = _must_give_up(world, plan)
     first.beats()
-    assert room.timers() == {"session": 2, "rebalance": 1}
+    assert world.groups.timers() == {"session": 2, "rebalance": 1}
     for _round in range(3):
-        room.tick(3_000)
+        world.wait(3_000)
         assert code(first.beats()) is OK
-    room.tick(1_000)
+    world.wait(1_000)
     assert code(first.beats()) is ErrorCode.UNKNOWN_MEMBER_ID
     second.beats()
     assert second.assigned == of("foo", 2)
 
-    room, plan = planned_room()
-    first, _second = _must_give_up(room, plan)
+    world, plan = planned_world()
+    first, _second = _must_give_up(world, plan)
     first.beats()
-    room.tick(9_000)
+    world.wait(9_000)
     first.acknowledges()
-    assert room.timers() == {"session": 2}
-    room.tick(1_000)
+    assert world.groups.timers() == {"session": 2}
+    world.wait(1_000)
     assert code(first.beats()) is OK
 
 
 @case(173)
 def test_what_a_member_leaves_behind_is_free() -> None:
-    room, plan = planned_room()
-    first, second = _must_give_up(room, plan)
+    world, plan = planned_world()
+    first, second = _must_give_up(world, plan)
     plan(second=of("foo", 0, 1, 2))
     first.leaves()
     second.beats()
@@ -185,9 +179,9 @@ def test_what_a_member_leaves_behind_is_free() -> None:
 
 @case(174)
 def test_partitions_of_a_deleted_topic_are_gone() -> None:
-    room = ConsumerRoom()
-    (member,) = room.stable(room.member())
-    epoch = room.epoch()
+    world = group_world()
+    (member,) = world.consumers.stable(world.consumers.member())
+    epoch = world.consumers.epoch()
     offsets = [
         group_pb2.TopicOffsets(topic=topic, partitions=[group_pb2.PartitionOffset(partition=0, committed_offset=7)])
         for topic in ("foo", "bar")
@@ -195,9 +189,10 @@ def test_partitions_of_a_deleted_topic_are_gone() -> None:
     commit = group_pb2.OffsetCommitRequest(
         group_id="g", member_id="m", generation_id_or_member_epoch=member.epoch, topics=offsets
     )
-    assert code(room.told(commit)) is OK
-    room.delete_topic("bar")
+    assert code(world.ask(commit)) is OK
+    world.delete_topic("bar")
+    world.settle()
     member.beats()
-    assert (member.assigned, room.epoch()) == (all_of(foo=6), epoch + 1)
+    assert (member.assigned, world.consumers.epoch()) == (all_of(foo=6), epoch + 1)
     asked = group_pb2.OffsetFetchRequest(groups=[group_pb2.OffsetFetchGroup(group_id="g")])
-    assert [offset.topic for offset in room.told(asked).groups[0].offsets] == ["foo"]
+    assert [offset.topic for offset in world.ask(asked).groups[0].offsets] == ["foo"]

@@ -6,11 +6,10 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode
 from tests.conformance.groups.cases import case
-from tests.groups.classic.members import OK, ClassicRoom, code
 from tests.groups.classic.test_churn import Churn
-from tests.groups.consumer.members import ConsumerRoom
 from tests.groups.consumer.schedule import Schedule
-from tests.groups.room import RoomOptions
+from tests.harness.group_world import classic_world, group_world
+from tests.harness.groups import OK, code
 
 STEPS = 120
 PARKED = 1_000
@@ -20,11 +19,11 @@ CROWD = 200
 
 def numbers_on_disk(churn: Churn, schedule: Schedule) -> tuple[int, int, int]:
     """Generation of a classic group, group epoch and assignment epoch of a consumer group."""
-    group, room = churn.stored, schedule.room
+    group, world = churn.stored, schedule.world
     generation = 0 if group is None else group.generation_id
-    if not room.has_group():
+    if not world.groups.has():
         return generation, 0, 0
-    epochs = room.group().durable_epochs()
+    epochs = world.consumers.group().durable_epochs()
     return generation, epochs.group_epoch, epochs.assignment_epoch
 
 
@@ -44,63 +43,68 @@ def test_generations_and_epochs_never_go_back(seed: int) -> None:
 
 @case(346)
 def test_a_thousand_who_wait_are_all_answered_and_leave_nothing_behind() -> None:
-    room = ClassicRoom()
-    (absent,) = room.stable(room.member(session_timeout_ms=60_000))
-    crowd = [room.member(one_step=True, session_timeout_ms=60_000) for _ in range(PARKED)]
+    world = classic_world()
+    (absent,) = world.classic.stable(world.classic.member(session_timeout_ms=60_000))
+    crowd = [world.classic.member(one_step=True, session_timeout_ms=60_000) for _ in range(PARKED)]
     waiting = [member.join() for member in crowd]
-    room.tick(absent.rebalance_timeout_ms - 1)
+    world.wait(absent.rebalance_timeout_ms - 1)
     assert not any(reply.is_settled for reply in waiting)
-    room.tick(1)
+    world.wait(1)
     assert {code(reply.result()) for reply in waiting} == {OK}
     assert absent.beats() is ErrorCode.UNKNOWN_MEMBER_ID
-    assert room.timers() == {"session": PARKED, "sync": 1}
+    assert world.groups.timers() == {"session": PARKED, "sync": 1}
     # Nobody brings an assignment and nobody is heard of again.
-    room.tick(60_000)
-    assert (room.timers(), room.size(), len(room.inside.answers), len(room.inside.news)) == ({}, 0, 0, 0)
+    world.wait(60_000)
+    assert (
+        world.groups.timers(),
+        world.classic.size(),
+        len(world.inside.core.answers),
+        len(world.inside.core.news),
+    ) == ({}, 0, 0, 0)
 
 
 @case(347)
 def test_nobody_hears_of_what_is_not_durable_and_everybody_in_order() -> None:
-    room = ConsumerRoom()
-    runtime, driver = room.inside.runtime, room.inside.driver
+    world = group_world()
+    runtime, driver = world.inside.runtime, world.inside.driver
     groups = [f"g{number % 3}" for number in range(CALLS)]
-    members = [room.member(f"m{number}", group_id=group_id) for number, group_id in enumerate(groups)]
+    members = [world.consumers.member(f"m{number}", group_id=group_id) for number, group_id in enumerate(groups)]
     answered: list[int] = []
     for number, member in enumerate(members):
-        reply = room.call(member.request(**member.join_fields("foo")))
+        reply = world.call(member.request(**member.join_fields("foo")))
         reply.on_settled(lambda _reply, number=number: answered.append(number))
         # Each gets a flush of its own.
         runtime.groups.seal()
     while len(answered) < CALLS:
         assert driver.flush(1), answered
         assert answered == list(range(len(answered)))
-        on_disk = {member_id for group_id in set(groups) for member_id in room.member_ids(group_id)}
+        on_disk = {member_id for group_id in set(groups) for member_id in world.consumers.member_ids(group_id)}
         assert {members[number].member_id for number in answered} == on_disk
 
 
 @case(349)
 def test_one_who_never_gives_up_holds_up_nobody_but_for_what_it_holds() -> None:
-    room = ConsumerRoom(RoomOptions(topics={"foo": CROWD}), consumer_assignment_interval_ms=1_000)
-    silent, other = room.members("silent", "other")
+    world = group_world(topics={"foo": CROWD}, consumer_assignment_interval_ms=1_000)
+    silent, other = world.consumers.members("silent", "other")
     silent.joins("foo")
     other.joins("foo")
-    room.tick(1_000)
-    room.quiet(silent, other)
-    crowd = [other, *room.members(*(f"m{number:03}" for number in range(CROWD - 2)))]
+    world.wait(1_000)
+    world.consumers.quiet(silent, other)
+    crowd = [other, *world.consumers.members(*(f"m{number:03}" for number in range(CROWD - 2)))]
     for member in crowd[1:]:
         assert code(member.joins("foo")) is OK
-    room.tick(1_000)
+    world.wait(1_000)
     held = silent.assigned
     assert len(silent.beats().assignment.topics[0].partitions) == 1
-    room.quiet(*crowd)
+    world.consumers.quiet(*crowd)
     # Everybody is as far as can be: what is not held by the silent one is with whom it is meant for.
-    group = room.group()
+    group = world.consumers.group()
     for member in crowd:
         target = {("foo", number) for numbers in group.target(member.member_id).values() for number in numbers}
         assert member.assigned == target - held
     assert len(held) == CROWD // 2
-    room.tick(silent.rebalance_timeout_ms)
+    world.wait(silent.rebalance_timeout_ms)
     assert code(silent.acknowledges()) is ErrorCode.UNKNOWN_MEMBER_ID
-    room.quiet(*crowd)
+    world.consumers.quiet(*crowd)
     assert sum(len(member.assigned) for member in crowd) == CROWD
     assert {len(member.assigned) for member in crowd} == {1, 2}

@@ -12,7 +12,9 @@ from coordinator_protocol.marker import Marker
 from coordinator_protocol.methods import Method
 from tests.conformance.transactions.cases import case, not_drivable
 from tests.conformance.transactions.room import Room
-from tests.groups.committed.room import ABORT, COMMIT, GROUP, OK, OffsetRoom, code, identity
+from tests.harness.committed_offsets import ABORT, COMMIT, identity
+from tests.harness.group_world import group_world
+from tests.harness.groups import GROUP, OK, code
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 
@@ -22,24 +24,24 @@ UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 both_kinds = pytest.mark.parametrize("kind", ["classic", "consumer"])
 
 
-def group_of(room: OffsetRoom, kind: str, *, topic: str = "foo") -> Any:
+def group_of(world: World, kind: str, *, topic: str = "foo") -> Any:
     """A group of this kind, and its one member."""
     if kind == "classic":
-        member = room.classic(topics=(topic,))
-        room.classic_group(member, plan={})
+        member: Any = world.classic.subscriber(topics=(topic,))
+        world.classic.form(member, plan={})
     else:
-        member = room.member("m")
+        member = world.consumers.member("m")
         member.joins(topic)
     return member
 
 
 @case(238)
 def test_a_group_has_a_name_and_a_server_that_stops_says_so() -> None:
-    assert OffsetRoom().producer().commits({"foo-0": 1}, group_id="") == {"foo-0": ErrorCode.INVALID_GROUP_ID}
-    room = OffsetRoom()
-    producer = room.producer()
-    room.inside.runtime.fail(OSError("the disk"))
-    assert code(room.told(producer.request({"foo-0": 1}))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group_world().offsets.producer().commits({"foo-0": 1}, group_id="") == {"foo-0": ErrorCode.INVALID_GROUP_ID}
+    world = group_world()
+    producer = world.offsets.producer()
+    world.inside.runtime.fail(OSError("the disk"))
+    assert code(world.ask(producer.request({"foo-0": 1}))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 not_drivable(239, FAIL_STOP)
@@ -47,7 +49,7 @@ not_drivable(239, FAIL_STOP)
 
 @case(241)
 def test_a_generation_of_no_group_is_an_illegal_one() -> None:
-    producer = OffsetRoom().producer()
+    producer = group_world().offsets.producer()
     assert producer.commits({"foo-0": 1}, generation_id_or_member_epoch=10) == {"foo-0": ErrorCode.ILLEGAL_GENERATION}
     assert producer.groups() == []
 
@@ -55,21 +57,21 @@ def test_a_generation_of_no_group_is_an_illegal_one() -> None:
 @case(242)
 @both_kinds
 def test_an_unknown_member_commits_nothing(kind: str) -> None:
-    room = OffsetRoom()
-    said = {**identity(group_of(room, kind)), "member_id": "who"}
-    assert room.producer().commits({"foo-0": 1}, **said) == {"foo-0": ErrorCode.UNKNOWN_MEMBER_ID}
+    world = group_world()
+    said = {**identity(group_of(world, kind)), "member_id": "who"}
+    assert world.offsets.producer().commits({"foo-0": 1}, **said) == {"foo-0": ErrorCode.UNKNOWN_MEMBER_ID}
 
 
 @case(243)
 @both_kinds
 @pytest.mark.parametrize("distance", [-1, 1])
 def test_a_wrong_epoch_is_an_illegal_generation_for_a_transaction(kind: str, distance: int) -> None:
-    room = OffsetRoom()
-    said = identity(group_of(room, kind))
+    world = group_world()
+    said = identity(group_of(world, kind))
     said["generation_id_or_member_epoch"] += distance
     if kind == "consumer" and distance < 0:
         said["generation_id_or_member_epoch"] = 0
-    assert room.producer().commits({"foo-0": 1}, **said) == {"foo-0": ErrorCode.ILLEGAL_GENERATION}
+    assert world.offsets.producer().commits({"foo-0": 1}, **said) == {"foo-0": ErrorCode.ILLEGAL_GENERATION}
 
 
 @case(
@@ -78,36 +80,36 @@ def test_a_wrong_epoch_is_an_illegal_generation_for_a_transaction(kind: str, dis
 )
 @pytest.mark.parametrize("is_empty", [True, False])
 def test_who_says_nothing_of_a_consumer_group_commits_to_it(is_empty: bool) -> None:
-    room = OffsetRoom()
-    member = group_of(room, "consumer")
+    world = group_world()
+    member = group_of(world, "consumer")
     if is_empty:
         member.leaves()
-    assert room.producer().commits({"foo-0": 1}) == {"foo-0": OK}
+    assert world.offsets.producer().commits({"foo-0": 1}) == {"foo-0": OK}
 
 
 @case(246)
 def test_what_waits_is_unstable_and_then_there() -> None:
-    room = OffsetRoom()
-    room.commits({"foo-0": 100, "foo-1": 110, "bar-0": 200})
-    producer = room.producer()
+    world = group_world()
+    world.offsets.commits({"foo-0": 100, "foo-1": 110, "bar-0": 200})
+    producer = world.offsets.producer()
     producer.commits({"foo-0": 101, "foo-1": 111, "bar-1": 201})
     every = ("foo-0", "foo-1", "bar-0", "bar-1")
     stable = {"foo-0": UNSTABLE, "foo-1": UNSTABLE, "bar-0": 200, "bar-1": UNSTABLE}
-    assert room.fetches(*every, stable=True) == room.fetches(stable=True) == stable
-    assert room.fetches(*every) == {"foo-0": 100, "foo-1": 110, "bar-0": 200, "bar-1": -1}
-    assert room.fetches() == {"foo-0": 100, "foo-1": 110, "bar-0": 200}
+    assert world.offsets.fetches(*every, stable=True) == world.offsets.fetches(stable=True) == stable
+    assert world.offsets.fetches(*every) == {"foo-0": 100, "foo-1": 110, "bar-0": 200, "bar-1": -1}
+    assert world.offsets.fetches() == {"foo-0": 100, "foo-1": 110, "bar-0": 200}
     producer.ends(COMMIT)
     after = {"foo-0": 101, "foo-1": 111, "bar-0": 200, "bar-1": 201}
-    assert room.fetches(*every, stable=True) == room.fetches() == after
+    assert world.offsets.fetches(*every, stable=True) == world.offsets.fetches() == after
 
 
 @case(247)
 def test_a_marker_settles_what_is_its_own() -> None:
-    room = OffsetRoom()
-    five, six = room.producer("five"), room.producer("six")
+    world = group_world()
+    five, six = world.offsets.producer("five"), world.offsets.producer("six")
     five.commits({"foo-0": 100})
     six.commits({"foo-1": 200})
-    before = room.offsets_state()
+    before = world.offsets.state()
     nobody = Marker(
         producer_id=77,
         txn_epoch=0,
@@ -117,61 +119,61 @@ def test_a_marker_settles_what_is_its_own() -> None:
         outcome=COMMIT,
         csn=99,
     )
-    room.send_marker(nobody)
-    assert room.offsets_state() == before
+    world.offsets.send_marker(nobody)
+    assert world.offsets.state() == before
     five.ends(COMMIT)
     six.ends(ABORT)
-    assert room.fetches(stable=True) == {"foo-0": 100}
+    assert world.offsets.fetches(stable=True) == {"foo-0": 100}
 
 
 @case(249)
 @both_kinds
 def test_a_deleted_offset_takes_what_waits_with_it(kind: str) -> None:
-    room = OffsetRoom()
-    member = group_of(room, kind, topic="bar")
-    room.committed_by(member, 1)
-    producer = room.producer()
+    world = group_world()
+    member = group_of(world, kind, topic="bar")
+    world.offsets.committed_by(member, 1)
+    producer = world.offsets.producer()
     producer.commits({"foo-0": 2}, **identity(member))
-    assert room.deletes("foo-0") == {"foo-0": OK}
-    assert room.fetches("foo-0", stable=True) == {"foo-0": -1}
+    assert world.offsets.deletes("foo-0") == {"foo-0": OK}
+    assert world.offsets.fetches("foo-0", stable=True) == {"foo-0": -1}
     producer.ends(COMMIT)
-    assert room.fetches("foo-0", stable=True) == {"foo-0": -1}
+    assert world.offsets.fetches("foo-0", stable=True) == {"foo-0": -1}
 
 
 @case(250)
 def test_a_deleted_group_leaves_nothing_that_a_marker_could_bring_back() -> None:
-    room = OffsetRoom()
-    room.commits({"foo-0": 1, "foo-1": 1})
-    producer = room.producer()
+    world = group_world()
+    world.offsets.commits({"foo-0": 1, "foo-1": 1})
+    producer = world.offsets.producer()
     producer.commits({"foo-1": 2, "foo-2": 2})
-    assert room.deletes_group() is OK
-    assert (room.offsets_state(), room.listed()) == ({}, {})
+    assert world.groups.delete() is OK
+    assert (world.offsets.state(), world.groups.listed()) == ({}, {})
     producer.ends(COMMIT)
-    room.restart()
-    assert (room.offsets_state(), room.listed()) == ({}, {})
+    world.restart()
+    assert (world.offsets.state(), world.groups.listed()) == ({}, {})
 
 
 @case(251)
 def test_nothing_expires_where_a_transaction_holds_an_offset() -> None:
-    room = OffsetRoom(offsets_retention_check_interval_ms=1_000, offsets_retention_ms=5_000)
-    room.commits({"foo-0": 1, "foo-1": 1})
-    producer = room.producer()
+    world = group_world(offsets_retention_check_interval_ms=1_000, offsets_retention_ms=5_000)
+    world.offsets.commits({"foo-0": 1, "foo-1": 1})
+    producer = world.offsets.producer()
     producer.commits({"foo-0": 2})
-    room.tick(10_000)
-    assert room.fetches() == {"foo-0": 1}
+    world.wait(10_000)
+    assert world.offsets.fetches() == {"foo-0": 1}
     producer.ends(ABORT)
-    room.tick(1_000)
-    assert (room.fetches(), room.listed()) == ({}, {})
+    world.wait(1_000)
+    assert (world.offsets.fetches(), world.groups.listed()) == ({}, {})
 
 
 @case(253)
 def test_good_and_bad_partitions_are_answered_in_one_reply() -> None:
-    room = OffsetRoom()
-    producer = room.producer()
+    world = group_world()
+    producer = world.offsets.producer()
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert producer.commits({"foo-0": 1, "who-0": 1, "foo-77": 1}) == {"foo-0": OK, "who-0": unknown, "foo-77": unknown}
-    assert room.fetches(stable=True) == {"foo-0": UNSTABLE}
-    other = room.producer("other")
+    assert world.offsets.fetches(stable=True) == {"foo-0": UNSTABLE}
+    other = world.offsets.producer("other")
     assert other.commits({"who-0": 1}) == {"who-0": unknown}
     assert other.groups() == [], "with nothing left to keep, the transaction is not touched"
 
@@ -186,12 +188,12 @@ def test_while_the_server_loads_it_says_so() -> None:
 
 @case(255)
 def test_a_group_that_was_not_added_gets_no_offsets_of_the_transaction() -> None:
-    room = OffsetRoom()
-    producer = room.producer(version=1)
+    world = group_world()
+    producer = world.offsets.producer(version=1)
     assert producer.commits({"foo-0": 1}) == {"foo-0": ErrorCode.INVALID_TXN_STATE}
     producer.adds("another")
     assert producer.commits({"foo-0": 1}) == {"foo-0": ErrorCode.INVALID_TXN_STATE}
-    assert (room.offsets_state(), room.listed()) == ({}, {})
+    assert (world.offsets.state(), world.groups.listed()) == ({}, {})
     assert producer.groups() == ["another"]
 
 
@@ -240,14 +242,14 @@ def visible(world: World) -> list[str]:
 def test_a_group_that_moved_on_costs_the_transaction_and_not_the_producer(
     wrong: dict[str, Any], expected: ErrorCode
 ) -> None:
-    room = OffsetRoom()
-    member = room.classic("i1")
-    room.classic_group(member, plan={})
-    producer = room.producer()
+    world = group_world()
+    member = world.classic.subscriber("i1")
+    world.classic.form(member, plan={})
+    producer = world.offsets.producer()
     assert producer.commits({"foo-0": 1}, **identity(member)) == {"foo-0": OK}
     assert producer.commits({"foo-0": 2}, **{**identity(member), **wrong}) == {"foo-0": expected}
     assert error_class(Method.TXN_OFFSET_COMMIT, expected) is ErrorClass.ABORT
     producer.ends(ABORT)
     assert producer.commits({"foo-0": 3}, **identity(member)) == {"foo-0": OK}
     producer.ends(COMMIT)
-    assert room.fetches("foo-0", stable=True) == {"foo-0": 3}
+    assert world.offsets.fetches("foo-0", stable=True) == {"foo-0": 3}

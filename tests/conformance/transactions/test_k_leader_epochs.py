@@ -14,7 +14,7 @@ from partition_log.requests import Fetch, FetchItem, FetchResult, ListOffsets, O
 from partition_log.state import Isolation
 from tests.conformance.transactions.cases import case
 from tests.conformance.transactions.room import Room
-from tests.groups.committed.room import topic_offsets, topic_partitions
+from tests.harness.committed_offsets import topic_offsets, topic_partitions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.world import partition_name
 from txn_coordinator.state import Identity

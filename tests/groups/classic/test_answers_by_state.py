@@ -7,36 +7,39 @@ from collections.abc import Callable
 import pytest
 
 from coordinator_protocol.errors import ErrorCode
-from tests.groups.classic.members import OK, ClassicRoom, Member, code
+from tests.harness.classic_members import Member
+from tests.harness.group_world import classic_world
+from tests.harness.groups import OK, code
+from tests.harness.world import World
 
 PARKED = "parked"
 UNKNOWN, REBALANCING = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS
 ID_REQUIRED = ErrorCode.MEMBER_ID_REQUIRED
 
 
-def missing(room: ClassicRoom) -> Member:
-    return room.member(member_id="m", generation=1)
+def missing(world: World) -> Member:
+    return world.classic.member(member_id="m", generation=1)
 
 
-def empty(room: ClassicRoom) -> Member:
-    (member,) = room.stable(room.member())
+def empty(world: World) -> Member:
+    (member,) = world.classic.stable(world.classic.member())
     member.leaves()
     return member
 
 
-def preparing(room: ClassicRoom) -> Member:
-    leader, follower = room.stable(room.member(), room.member())
+def preparing(world: World) -> Member:
+    leader, follower = world.classic.stable(world.classic.member(), world.classic.member())
     leader.joining()
     return follower
 
 
-def completing(room: ClassicRoom) -> Member:
-    _leader, follower = room.completing(room.member(), room.member())
+def completing(world: World) -> Member:
+    _leader, follower = world.classic.completing(world.classic.member(), world.classic.member())
     return follower
 
 
-def stable(room: ClassicRoom) -> Member:
-    _leader, follower = room.stable(room.member(), room.member())
+def stable(world: World) -> Member:
+    _leader, follower = world.classic.stable(world.classic.member(), world.classic.member())
     return follower
 
 
@@ -52,7 +55,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("situation", "two_step", "one_step", "again", "sync", "beat", "leave"), TABLE)
 def test_every_state_answers_every_call(
-    situation: Callable[[ClassicRoom], Member],
+    situation: Callable[[World], Member],
     two_step: object,
     one_step: object,
     again: object,
@@ -60,19 +63,19 @@ def test_every_state_answers_every_call(
     beat: object,
     leave: object,
 ) -> None:
-    def asked(call: Callable[[ClassicRoom, Member], object]) -> object:
-        room = ClassicRoom()
-        return call(room, situation(room))
+    def asked(call: Callable[[World, Member], object]) -> object:
+        world = classic_world()
+        return call(world, situation(world))
 
-    def told(room: ClassicRoom, reply: object) -> object:
-        room.settle()
+    def told(world: World, reply: object) -> object:
+        world.settle()
         return code(reply.result()) if reply.is_settled else PARKED  # type: ignore[attr-defined]  # a Pending
 
     assert [
-        asked(lambda room, _member: told(room, room.member().join())),
-        asked(lambda room, _member: told(room, room.member(one_step=True).join())),
-        asked(lambda room, member: told(room, member.join())),
-        asked(lambda room, member: told(room, member.sync())),
-        asked(lambda _room, member: member.beats()),
-        asked(lambda _room, member: member.leaves()),
+        asked(lambda world, _member: told(world, world.classic.member().join())),
+        asked(lambda world, _member: told(world, world.classic.member(one_step=True).join())),
+        asked(lambda world, member: told(world, member.join())),
+        asked(lambda world, member: told(world, member.sync())),
+        asked(lambda _world, member: member.beats()),
+        asked(lambda _world, member: member.leaves()),
     ] == [two_step, one_step, again, sync, beat, leave]

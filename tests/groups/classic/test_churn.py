@@ -18,8 +18,10 @@ from coordinator_runtime.rows import StateRows
 from group_coordinator.classic import codec
 from group_coordinator.classic.state import ClassicGroup, ClassicGroupChanged, ClassicState, session_key
 from group_coordinator.registry import PARTS, codec_of
-from tests.groups.classic.members import GROUP, OK, ClassicRoom, Member, code, protocols
 from tests.groups.counting import check_counts
+from tests.harness.classic_members import Member, protocols
+from tests.harness.group_world import classic_world
+from tests.harness.groups import GROUP, OK, code
 
 STEPS = 200
 INSTANCES = (None, None, None, "i1", "i2", "i1")
@@ -44,7 +46,7 @@ class Churn:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.room = ClassicRoom(size_max=4)
+        self.world = classic_world(size_max=4)
         self.members = [self._member(instance) for instance in INSTANCES]
         self.waiting: list[Pending[Any]] = []
         self.ids: set[str] = set()
@@ -52,7 +54,7 @@ class Churn:
         self.seen_generation = 0
 
     def _member(self, instance_id: str | None) -> Member:
-        return self.room.member(
+        return self.world.classic.member(
             instance_id,
             protocols=protocols(*self.random.choice(NAMES)),
             session_timeout_ms=self.random.choice((3_000, 20_000)),
@@ -62,7 +64,7 @@ class Churn:
 
     @property
     def group(self) -> ClassicGroup | None:
-        shard = self.room.inside.runtime.shard(self.room.inside.router.shard_key(GROUP))
+        shard = self.world.inside.runtime.shard(self.world.inside.groups.router.shard_key(GROUP))
         group = shard.groups.get(GROUP)
         assert group is None or isinstance(group, ClassicGroup)
         return group
@@ -70,8 +72,8 @@ class Churn:
     @property
     def stored(self) -> ClassicGroup | None:
         """What a load would find now."""
-        key = self.room.inside.router.shard_key(GROUP)
-        values = StateRows(codec_of(PARTS)).load(self.room.store, key)
+        key = self.world.inside.groups.router.shard_key(GROUP)
+        values = StateRows(codec_of(PARTS)).load(self.world.shelf.store, key)
         found = next((value.group for value in values if isinstance(value, ClassicGroupChanged)), None)
         return None if found is None else replace(found, shard=key)
 
@@ -150,17 +152,18 @@ class Churn:
             self.waiting.pop(self.random.randrange(len(self.waiting))).cancel()
 
     def let_time_pass(self, _member: Member) -> None:
-        self.room.tick(self.random.choice((5, 1_000, 3_000)))
+        self.world.wait(self.random.choice((5, 1_000, 3_000)))
 
     def flush(self, _member: Member) -> None:
-        self.room.settle()
+        self.world.settle()
 
     def restart(self, _member: Member) -> None:
-        self.room.restart()
+        self.world.restart()
         self.on_loaded()
 
     def crash(self, _member: Member) -> None:
-        self.room.crash(kept_groups=self.random.randrange(3))
+        self.world.crash(kept_groups=self.random.randrange(3))
+        self.world.settle()
         self.on_loaded()
 
     def on_loaded(self) -> None:
@@ -174,7 +177,7 @@ class Churn:
     def called(self, reply: Pending[Any]) -> None:
         self.waiting.append(reply)
         if self.random.random() < 0.7:
-            self.room.settle()
+            self.world.settle()
 
     def check(self) -> None:
         self.ids.update(member.member_id for member in self.members)
@@ -185,8 +188,8 @@ class Churn:
         assert group.generation_id >= self.seen_generation
         self.seen_generation = group.generation_id
         self.check_members(group)
-        if self.room.inside.driver.undurable_groups == 0:
-            check_counts(self.room)
+        if self.world.inside.driver.undurable_groups == 0:
+            check_counts(self.world)
             self.check_timers(group)
             if group.state in (ClassicState.STABLE, ClassicState.EMPTY) and group.generation_id > 0:
                 assert self.stored == as_loaded(group)
@@ -208,7 +211,7 @@ class Churn:
 
     def check_timers(self, group: ClassicGroup) -> None:
         """I12, and the other way round: everybody who could be gone is watched."""
-        timers = self.room.inside.runtime.timers
+        timers = self.world.inside.runtime.timers
         assert not timers._staged, "everything is durable"
         for member_id in self.ids | group.members.keys():
             is_known = member_id in group.members or member_id in group.given_ids
@@ -221,13 +224,13 @@ class Churn:
 
     def end(self) -> None:
         """I7: when nobody asks any more, everybody who waits is answered, and all are gone in the end."""
-        self.room.settle()
+        self.world.settle()
         waiting = self.waiting
-        self.room.tick(600_000)
+        self.world.wait(600_000)
         assert all(reply.is_settled for reply in waiting)
-        assert len(self.room.inside.answers) == len(self.room.inside.news) == 0
-        assert self.room.timers() == {}
-        assert self.room.size() == 0
+        assert len(self.world.inside.core.answers) == len(self.world.inside.core.news) == 0
+        assert self.world.groups.timers() == {}
+        assert self.world.classic.size() == 0
 
 
 def run(seed: int) -> None:

@@ -16,7 +16,9 @@ from coordinator_server.grpc_front.wire.groups.administration import Administrat
 from coordinator_server.grpc_front.wire.groups.classic import ClassicServicer
 from group_coordinator.administration.service import AdministrationService
 from group_coordinator.classic.service import ClassicService
-from tests.groups.classic.members import GROUP, OK, ClassicRoom, code, protocols
+from tests.harness.classic_members import protocols
+from tests.harness.group_world import classic_world
+from tests.harness.groups import GROUP, OK, code
 
 CALL = CallContext(principal="mallory")
 INVALID = ErrorCode.INVALID_REQUEST
@@ -33,21 +35,21 @@ INVALID = ErrorCode.INVALID_REQUEST
     ],
 )
 def test_what_no_group_could_make_sense_of_is_refused(settings: dict[str, Any]) -> None:
-    room = ClassicRoom()
-    refused = room.member(member_id="m", **settings).joins()
+    world = classic_world()
+    refused = world.classic.member(member_id="m", **settings).joins()
     assert (code(refused), refused.member_id, refused.generation_id) == (INVALID, "m", -1)
-    assert code(room.describe()) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert code(world.classic.describe()) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_an_instance_id_that_is_no_name_is_refused_everywhere() -> None:
-    room = ClassicRoom()
-    member = room.member("")
-    left = room.told(group_pb2.LeaveGroupRequest(group_id=GROUP, members=[member.leaving]))
+    world = classic_world()
+    member = world.classic.member("")
+    left = world.ask(group_pb2.LeaveGroupRequest(group_id=GROUP, members=[member.leaving]))
     assert [code(member.syncs()), member.beats(), code(left)] == [INVALID] * 3
 
 
 def test_without_a_rebalance_timeout_the_session_timeout_counts() -> None:
-    room = ClassicRoom()
+    world = classic_world()
     request = group_pb2.JoinGroupRequest(
         group_id=GROUP,
         session_timeout_ms=7_000,
@@ -55,19 +57,19 @@ def test_without_a_rebalance_timeout_the_session_timeout_counts() -> None:
         protocols=[group_pb2.JoinGroupProtocol(name="range")],
         skip_member_id_required=True,
     )
-    room.call(request)
-    room.settle()
-    assert room.group().rebalance_timeout_ms == 7_000
+    world.call(request)
+    world.settle()
+    assert world.classic.group().rebalance_timeout_ms == 7_000
 
 
 def test_an_id_that_was_given_to_a_dynamic_member_does_not_become_static() -> None:
-    room = ClassicRoom()
-    member = room.member()
+    world = classic_world()
+    member = world.classic.member()
     member.asked_for_id()
-    static = room.member("i1", member_id=member.member_id)
+    static = world.classic.member("i1", member_id=member.member_id)
     refused = static.joins()
     assert (code(refused), refused.error_class) == (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorClass.RETRY)
-    assert room.size() == 0
+    assert world.classic.size() == 0
 
 
 class Closed(AllowAll):
@@ -78,15 +80,15 @@ class Closed(AllowAll):
 
 
 def test_members_need_permission_to_read_the_group() -> None:
-    room = ClassicRoom()
-    inside = room.inside
+    world = classic_world()
+    inside = world.inside
     service = ClassicService(
         inside.runtime,
-        router=inside.router,
-        config=room.options.config,
+        router=inside.groups.router,
+        config=world.options.group_config,
         authorizer=Closed(),
-        answers=inside.answers,
-        news=inside.news,
+        answers=inside.core.answers,
+        news=inside.core.news,
     )
     servicer = ClassicServicer(service)
     replies: list[Pending[Any]] = [
@@ -113,10 +115,10 @@ def test_members_need_permission_to_read_the_group() -> None:
 
 
 def test_administrators_see_what_they_may_describe() -> None:
-    room = ClassicRoom()
+    world = classic_world()
     for group_id in ("open", "secret"):
-        room.stable(room.member(group_id=group_id))
-    servicer = AdministrationServicer(AdministrationService(room.inside.runtime, room.inside.router, Closed()))
+        world.classic.stable(world.classic.member(group_id=group_id))
+    servicer = AdministrationServicer(AdministrationService(world.inside.runtime, world.inside.groups.router, Closed()))
     listed = servicer.ListGroups(group_pb2.ListGroupsRequest(), CALL).result()
     assert [group.group_id for group in listed.groups] == ["open"]
     request = group_pb2.DescribeGroupsRequest(group_ids=["open", "secret"])
@@ -126,24 +128,24 @@ def test_administrators_see_what_they_may_describe() -> None:
 
 
 def test_a_group_that_only_has_offsets_is_an_empty_one() -> None:
-    room = ClassicRoom()
-    room.create_topic("foo", 1)
+    world = classic_world()
+    world.create_topic("foo", 1)
     offsets = group_pb2.TopicOffsets(
         topic="foo", partitions=[group_pb2.PartitionOffset(partition=0, committed_offset=5)]
     )
     commit = group_pb2.OffsetCommitRequest(
         header=common_pb2.RequestHeader(client_id="tool"), group_id="simple", topics=[offsets]
     )
-    reply = room.call(commit)
-    assert list(room.told(group_pb2.ListGroupsRequest()).groups) == []
-    room.settle()
+    reply = world.call(commit)
+    assert list(world.ask(group_pb2.ListGroupsRequest()).groups) == []
+    world.settle()
     assert code(reply.result()) is OK
-    (listed,) = room.told(group_pb2.ListGroupsRequest()).groups
+    (listed,) = world.ask(group_pb2.ListGroupsRequest()).groups
     assert (listed.group_id, listed.protocol_type, listed.group_state, listed.group_type) == (
         "simple",
         "",
         "Empty",
         "classic",
     )
-    described = room.describe("simple")
+    described = world.classic.describe("simple")
     assert (code(described), described.group_state, described.protocol_type) == (OK, "Empty", "")

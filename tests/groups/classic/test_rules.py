@@ -23,7 +23,7 @@ from group_coordinator.classic.state import (
     without_members,
 )
 from group_coordinator.registry import CLASSIC
-from tests.groups.classic.members import subscribed
+from tests.harness.classic_members import subscribed
 
 EMPTY, PREPARING, COMPLETING, STABLE = ClassicState
 FOO_0 = ((b"f" * 16, 0),)

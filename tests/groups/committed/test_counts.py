@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
-from tests.groups.committed.room import ABORT, COMMIT, OffsetRoom, Producer
 from tests.groups.counting import check_counts
+from tests.harness.committed_offsets import ABORT, COMMIT, Producer
+from tests.harness.group_world import group_world
 
 STEPS = 60
 GROUPS = ("a", "b", "c")
@@ -21,19 +22,19 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.room = OffsetRoom()
-        self.producers = [self.room.producer(name) for name in ("first", "second")]
+        self.world = group_world()
+        self.producers = [self.world.offsets.producer(name) for name in ("first", "second")]
         self.actions: list[Callable[[], object]] = [
-            lambda: self.room.commit(self.offsets(), group_id=self.group()),
-            self.room.flush,
+            lambda: self.world.offsets.commit(self.offsets(), group_id=self.group()),
+            self.world.flush,
             lambda: self.producer().commits(self.offsets(), group_id=self.group()),
             lambda: self.producer().commits(self.offsets(), group_id=self.group()),
             self.end,
-            lambda: self.room.deletes(*self.offsets(), group_id=self.group()),
-            lambda: self.room.deletes_group(self.group()),
-            lambda: self.room.member("m", group_id=self.group()).joins("foo"),
+            lambda: self.world.offsets.deletes(*self.offsets(), group_id=self.group()),
+            lambda: self.world.groups.delete(self.group()),
+            lambda: self.world.consumers.member("m", group_id=self.group()).joins("foo"),
             self.replace_topic,
-            lambda: self.room.tick(self.random.choice((1, 24 * 3_600_000))),
+            lambda: self.world.wait(self.random.choice((1, 24 * 3_600_000))),
             self.crash,
         ]
 
@@ -54,17 +55,19 @@ class Storm:
         producer.init()
 
     def replace_topic(self) -> None:
-        self.room.delete_topic("zar")
-        self.room.create_topic("zar", 1)
+        self.world.delete_topic("zar")
+        self.world.settle()
+        self.world.create_topic("zar", 1)
 
     def crash(self) -> None:
-        self.room.crash(kept_groups=self.random.randrange(3))
+        self.world.crash(kept_groups=self.random.randrange(3))
+        self.world.settle()
         for producer in self.producers:
             producer.init()
 
     def step(self) -> None:
         self.random.choice(self.actions)()
-        check_counts(self.room)
+        check_counts(self.world)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,9 +14,10 @@ from typing import Any
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
 from group_coordinator.consumer.group import ConsumerGroup
-from tests.groups.consumer.members import OK, Consumer, ConsumerRoom, Partitions, code, partition_set
 from tests.groups.counting import check_counts
-from tests.groups.room import RoomOptions
+from tests.harness.consumers import Consumer, Partitions, partition_set
+from tests.harness.group_world import group_world
+from tests.harness.groups import OK, code
 
 _MEMBERS = 5
 _TOPICS = (("foo",), ("foo", "bar"), ("bar", "zar"), ("foo", "bar", "zar"))
@@ -47,11 +48,11 @@ class Client:
 
 
 class Schedule:
-    """The room, the clients and what was seen."""
+    """The world, the clients and what was seen."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.room = ConsumerRoom(RoomOptions(topics={"foo": 7, "bar": 3, "zar": 1}))
+        self.world = group_world(topics={"foo": 7, "bar": 3, "zar": 1})
         self.clients = [self._new_client(number) for number in range(_MEMBERS)]
         self.last = "nothing"
         self._epoch = 0
@@ -60,7 +61,7 @@ class Schedule:
     def _new_client(self, number: int) -> Client:
         # Two of them are static.
         instance_id = f"i{number}" if number < 2 else None
-        return Client(self.room.member(f"m{number}-0", instance_id))
+        return Client(self.world.consumers.member(f"m{number}-0", instance_id))
 
     def step(self) -> None:
         kinds = {
@@ -100,12 +101,12 @@ class Schedule:
     def _lose(self, client: Client) -> None:
         """The server hears, and the client does not."""
         if client.is_member:
-            self.room.told(client.consumer.request(**self._fields(client, says_owned=True)))
+            self.world.ask(client.consumer.request(**self._fields(client, says_owned=True)))
             client.must_say_all = True
 
     def _leave(self, client: Client) -> None:
         if client.is_member:
-            self.room.told(client.consumer.request(-1))
+            self.world.ask(client.consumer.request(-1))
             self._forget(client)
 
     def _away(self, client: Client) -> None:
@@ -122,10 +123,10 @@ class Schedule:
 
     def _silence(self, client: Client) -> None:
         """Nobody is heard for a while; some sessions end."""
-        self.room.tick(self.rng.choice((1_000, 9_000, 20_000)))
+        self.world.wait(self.rng.choice((1_000, 9_000, 20_000)))
 
     def _restart(self, client: Client) -> None:
-        self.room.restart()
+        self.world.restart()
 
     # How a client goes on
 
@@ -164,10 +165,10 @@ class Schedule:
     # What must be true
 
     def check(self) -> None:
-        check_counts(self.room)
-        if not self.room.has_group():
+        check_counts(self.world)
+        if not self.world.groups.has():
             return
-        group = self.room.group()
+        group = self.world.consumers.group()
         held: dict[tuple[bytes, int], str] = {}
         for member_id, assignment in group.assignments.items():
             for each in (assignment.assigned, assignment.pending_revocation):
@@ -198,18 +199,18 @@ class Schedule:
                 self._forget(client, keeps_id=True)
                 # A static member whose last process never said good-bye waits for the end of its session.
                 if code(client.consumer.joins("foo", "bar")) is ErrorCode.UNRELEASED_INSTANCE_ID:
-                    self.room.tick(45_001)
+                    self.world.wait(45_001)
         for _round in range(2):
             for client in self.clients:
                 response = client.consumer.acknowledges()
                 if code(response) is not OK:
                     self._forget(client, keeps_id=True)
                     assert code(client.consumer.joins("foo", "bar")) is OK
-        self.room.quiet(*(client.consumer for client in self.clients))
-        assert self.room.state() == "Stable"
-        before = snapshot(self.room.group())
-        self.room.restart()
-        assert snapshot(self.room.group()) == before
+        self.world.consumers.quiet(*(client.consumer for client in self.clients))
+        assert self.world.consumers.state() == "Stable"
+        before = snapshot(self.world.consumers.group())
+        self.world.restart()
+        assert snapshot(self.world.consumers.group()) == before
 
 
 def snapshot(group: ConsumerGroup) -> Mapping[str, Any]:

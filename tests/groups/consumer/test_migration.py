@@ -10,8 +10,11 @@ from coordinator_api.v1 import group_pb2
 from coordinator_protocol.consumer_protocol import Assignment, encode_assignment
 from coordinator_protocol.errors import ErrorCode
 from group_coordinator.config import MigrationPolicy
-from tests.groups.consumer.members import OK, all_of, code, of
-from tests.groups.consumer.mixed import MixedRoom, assigned, assignment, subscription
+from tests.harness.classic_members import assigned, assignment, subscription
+from tests.harness.consumers import all_of, of
+from tests.harness.group_world import group_world
+from tests.harness.groups import OK, code
+from tests.harness.world import World
 
 
 @pytest.mark.parametrize(
@@ -23,48 +26,48 @@ from tests.groups.consumer.mixed import MixedRoom, assigned, assignment, subscri
     ],
 )
 def test_a_group_that_cannot_be_read_stays_as_it_is(metadata: bytes, plan: bytes) -> None:
-    room = MixedRoom()
-    old = room.classic(protocols=[("range", metadata)])
-    room.completing(old)
-    room.assign([old], {0: plan})
-    assert code(room.member("new").joins("foo")) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert (room.kind(), old.beats()) == ("classic", OK)
+    world = group_world()
+    old = world.classic.subscriber(protocols=[("range", metadata)])
+    world.classic.completing(old)
+    world.classic.assign([old], {0: plan})
+    assert code(world.consumers.member("new").joins("foo")) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert (world.groups.kind(), old.beats()) == ("classic", OK)
 
 
 def test_what_a_leader_gave_to_two_members_stays_with_the_first() -> None:
-    room = MixedRoom()
-    first, second = members = [room.classic(), room.classic()]
-    room.classic_group(*members, plan={0: of("foo", 0, 1), 1: of("foo", 1, 2, 77)})
-    room.member("new").joins("foo")
-    group = room.group()
+    world = group_world()
+    first, second = members = [world.classic.subscriber(), world.classic.subscriber()]
+    world.classic.form(*members, plan={0: of("foo", 0, 1), 1: of("foo", 1, 2, 77)})
+    world.consumers.member("new").joins("foo")
+    group = world.consumers.group()
     assert {
         member.member_id: sum(map(len, group.assignment(member.member_id).assigned.values())) for member in members
     } == {first.member_id: 2, second.member_id: 1}
 
 
 def test_an_empty_group_changes_its_kind_freely() -> None:
-    room = MixedRoom(consumer_migration_policy=MigrationPolicy.DISABLED)
-    old = room.classic()
-    room.classic_group(old, plan={})
+    world = group_world(consumer_migration_policy=MigrationPolicy.DISABLED)
+    old = world.classic.subscriber()
+    world.classic.form(old, plan={})
     assert old.leaves() is OK
-    new = room.member("new")
-    assert (new.joins("foo").member_epoch, room.kind()) == (1, "consumer")
+    new = world.consumers.member("new")
+    assert (new.joins("foo").member_epoch, world.groups.kind()) == (1, "consumer")
     new.leaves()
-    again = room.classic()
+    again = world.classic.subscriber()
     assert not again.join_as_new().is_settled
-    assert room.kind() == "classic"
+    assert world.groups.kind() == "classic"
 
 
 def test_an_id_that_was_only_given_away_is_nobody() -> None:
-    room = MixedRoom()
-    room.classic().asked_for_id()
-    assert room.timers() == {"session": 1}
-    new = room.member("new")
+    world = group_world()
+    world.classic.subscriber().asked_for_id()
+    assert world.groups.timers() == {"session": 1}
+    new = world.consumers.member("new")
     assert code(new.joins("foo")) is OK
-    assert (room.kind(), room.timers()) == ("consumer", {"session": 1})
+    assert (world.groups.kind(), world.groups.timers()) == ("consumer", {"session": 1})
 
 
-def rolled(room: MixedRoom, *members: Any) -> None:
+def rolled(world: World, *members: Any) -> None:
     """Classic members follow what they are told until they hold what they should."""
     for _round in range(6):
         for member in members:
@@ -79,44 +82,44 @@ def rolled(room: MixedRoom, *members: Any) -> None:
 
 
 def test_a_rolling_upgrade_and_back_loses_no_partition() -> None:
-    room = MixedRoom()
-    old = room.classic()
-    room.classic_group(old, plan={0: all_of(foo=6, bar=3)})
+    world = group_world()
+    old = world.classic.subscriber()
+    world.classic.form(old, plan={0: all_of(foo=6, bar=3)})
     old.protocols = [("range", subscription("foo", "bar", owned=all_of(foo=6, bar=3)))]
-    new = room.member("new")
+    new = world.consumers.member("new")
     assert code(new.joins("foo", "bar")) is OK
-    rolled(room, old)
+    rolled(world, old)
     new.acknowledges()
-    rolled(room, old)
+    rolled(world, old)
     new.acknowledges()
     assert new.assigned | old.has == all_of(foo=6, bar=3)
     assert not new.assigned & old.has
-    assert room.state() == "Stable"
+    assert world.consumers.state() == "Stable"
     new.leaves()
-    assert (room.kind(), old.beats()) == ("classic", ErrorCode.REBALANCE_IN_PROGRESS)
+    assert (world.groups.kind(), old.beats()) == ("classic", ErrorCode.REBALANCE_IN_PROGRESS)
     generation = old.generation
     assert code(old.joins()) is OK
     assert (old.is_leader, old.generation) == (True, generation + 1)
 
 
 def test_both_kinds_hear_at_once() -> None:
-    room = MixedRoom()
-    (new,) = room.stable(room.member("new"))
-    old = room.classic()
+    world = group_world()
+    (new,) = world.consumers.stable(world.consumers.member("new"))
+    old = world.classic.subscriber()
     assert code(old.join_as_new().result()) is OK
     old.syncs()
     waiting = old.heartbeat(max_wait_ms=4_000)
-    room.settle()
+    world.settle()
     assert not waiting.is_settled
     new.subscribes("foo")
-    room.tick(10)
+    world.wait(10)
     assert code(waiting.result()) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_offsets_of_a_mixed_group_are_checked_by_the_kind_of_the_member() -> None:
-    room = MixedRoom()
-    (new,) = room.stable(room.member("new"))
-    old = room.classic()
+    world = group_world()
+    (new,) = world.consumers.stable(world.consumers.member("new"))
+    old = world.classic.subscriber()
     old.join_as_new()
 
     def commit(member_id: str, epoch: int) -> ErrorCode:
@@ -127,7 +130,7 @@ def test_offsets_of_a_mixed_group_are_checked_by_the_kind_of_the_member() -> Non
             generation_id_or_member_epoch=epoch,
             topics=[group_pb2.TopicOffsets(topic="foo", partitions=[offset])],
         )
-        return code(room.told(request))
+        return code(world.ask(request))
 
     assert commit(new.member_id, new.epoch) is OK
     assert commit(new.member_id, new.epoch + 1) is ErrorCode.STALE_MEMBER_EPOCH

@@ -10,8 +10,9 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
 from group_coordinator.consumer import background
 from group_coordinator.consumer.background import PAUSE_MS
-from tests.groups.consumer.members import OK, Consumer, ConsumerRoom, all_of, code, of, partition_set
-from tests.groups.room import RoomOptions
+from tests.harness.consumers import Consumer, all_of, of, partition_set
+from tests.harness.group_world import group_world
+from tests.harness.groups import OK, code
 
 SOON_MS = 20
 
@@ -26,182 +27,186 @@ def waits(member: Consumer) -> Any:
 
 class TestNames:
     def test_a_topic_that_comes_reaches_who_waits_for_it(self) -> None:
-        room = ConsumerRoom()
-        (member,) = room.stable(room.member(), topics=["foo", "new"])
+        world = group_world()
+        (member,) = world.consumers.stable(world.consumers.member(), topics=["foo", "new"])
         waiting = waits(member)
-        room.create_topic("new", 2)
-        room.tick(SOON_MS)
+        world.create_topic("new", 2)
+        world.wait(SOON_MS)
         assert waiting.is_settled
         assert member.assigned == all_of(foo=6, new=2)
 
     def test_more_partitions_reach_who_waits_for_them(self) -> None:
-        room = ConsumerRoom()
-        first, second = room.stable(*room.members("a", "b"), topics=["bar"])
-        epoch = room.epoch()
+        world = group_world()
+        first, second = world.consumers.stable(*world.consumers.members("a", "b"), topics=["bar"])
+        epoch = world.consumers.epoch()
         waiting = waits(first), waits(second)
-        room.add_partitions("bar", 5)
-        room.tick(SOON_MS)
+        world.add_partitions("bar", 5)
+        world.wait(SOON_MS)
         assert any(each.is_settled for each in waiting)
-        room.quiet(first, second)
+        world.consumers.quiet(first, second)
         assert first.assigned | second.assigned == all_of(bar=5)
-        assert (first.assigned & second.assigned, room.epoch()) == (frozenset(), epoch + 1)
+        assert (first.assigned & second.assigned, world.consumers.epoch()) == (frozenset(), epoch + 1)
 
     def test_more_partitions_are_noticed_by_a_group_that_was_not_there(self) -> None:
-        room = ConsumerRoom()
-        (member,) = room.stable(room.member(), topics=["bar"])
-        room.add_partitions("bar", 5)
-        room.crash()
-        room.quiet(member)
+        world = group_world()
+        (member,) = world.consumers.stable(world.consumers.member(), topics=["bar"])
+        world.add_partitions("bar", 5)
+        world.crash()
+        world.settle()
+        world.consumers.quiet(member)
         assert member.assigned == all_of(bar=5)
 
     def test_more_partitions_that_a_crash_took_back_are_nobodys(self) -> None:
-        room = ConsumerRoom()
-        (member,) = room.stable(room.member(), topics=["bar"])
-        room.add_partitions("bar", 5, is_durable=False)
-        room.crash()
-        room.quiet(member)
+        world = group_world()
+        (member,) = world.consumers.stable(world.consumers.member(), topics=["bar"])
+        world.add_partitions("bar", 5, is_durable=False)
+        world.crash()
+        world.settle()
+        world.consumers.quiet(member)
         assert member.assigned == all_of(bar=3)
 
     def test_a_topic_that_is_made_anew_is_another_topic(self) -> None:
-        room = ConsumerRoom()
-        (member,) = room.stable(room.member(), topics=["foo"])
-        epoch = room.epoch()
-        room.delete_topic("foo")
-        room.create_topic("foo", 2)
-        room.tick(SOON_MS)
-        room.quiet(member)
-        assert (member.assigned, room.epoch()) == (all_of(foo=2), epoch + 2)
+        world = group_world()
+        (member,) = world.consumers.stable(world.consumers.member(), topics=["foo"])
+        epoch = world.consumers.epoch()
+        world.delete_topic("foo")
+        world.settle()
+        world.create_topic("foo", 2)
+        world.wait(SOON_MS)
+        world.consumers.quiet(member)
+        assert (member.assigned, world.consumers.epoch()) == (all_of(foo=2), epoch + 2)
 
     def test_topics_of_others_do_not_matter(self) -> None:
-        room = ConsumerRoom()
-        (member,) = room.stable(room.member(), topics=["foo"])
-        epoch, version = room.epoch(), room.inside.runtime.groups.durable_version
-        room.create_topic("new", 2)
-        room.tick(SOON_MS)
+        world = group_world()
+        (member,) = world.consumers.stable(world.consumers.member(), topics=["foo"])
+        epoch, version = world.consumers.epoch(), world.inside.runtime.groups.durable_version
+        world.create_topic("new", 2)
+        world.wait(SOON_MS)
         assert not member.beats().HasField("assignment")
-        assert (room.epoch(), room.inside.runtime.groups.durable_version) == (epoch, version + 1)
+        assert (world.consumers.epoch(), world.inside.runtime.groups.durable_version) == (epoch, version + 1)
 
     def test_after_a_restart_the_topics_are_compared_once(self) -> None:
-        room = ConsumerRoom()
-        (member,) = room.stable(room.member(), topics=["foo"])
-        epoch = room.epoch()
-        room.restart()
+        world = group_world()
+        (member,) = world.consumers.stable(world.consumers.member(), topics=["foo"])
+        epoch = world.consumers.epoch()
+        world.restart()
         member.beats()
-        assert (room.epoch(), room.group().checked_ms) == (epoch, room.clock.wall_ms())
+        assert (world.consumers.epoch(), world.consumers.group().checked_ms) == (epoch, world.clock.wall_ms())
 
     def test_now_and_then_the_topics_are_looked_at_anyway(self) -> None:
-        room = ConsumerRoom()
-        (member,) = room.stable(room.member(), topics=["foo"])
-        checked_ms = room.group().checked_ms
+        world = group_world()
+        (member,) = world.consumers.stable(world.consumers.member(), topics=["foo"])
+        checked_ms = world.consumers.group().checked_ms
         for _round in range(10):
-            room.tick(30_000)
+            world.wait(30_000)
             member.beats()
-        assert room.group().checked_ms == (checked_ms or 0) + 300_000
-        room.clock.step_wall(-3_600_000)
+        assert world.consumers.group().checked_ms == (checked_ms or 0) + 300_000
+        world.clock.step_wall(-3_600_000)
         member.beats()
-        assert room.group().checked_ms == room.clock.wall_ms()
+        assert world.consumers.group().checked_ms == world.clock.wall_ms()
 
 
 class TestPatterns:
     def test_a_pattern_matches_nothing_until_it_is_resolved(self) -> None:
-        room = ConsumerRoom()
-        member = room.member()
+        world = group_world()
+        member = world.consumers.member()
         joins_with(member, "fo.*|ba.")
         assert member.assigned == frozenset()
         waiting = waits(member)
-        room.tick(SOON_MS)
+        world.wait(SOON_MS)
         assert waiting.is_settled
-        assert (member.assigned, room.epoch()) == (all_of(foo=6, bar=3), 2)
+        assert (member.assigned, world.consumers.epoch()) == (all_of(foo=6, bar=3), 2)
 
     def test_names_and_a_pattern_are_united(self) -> None:
-        room = ConsumerRoom()
-        member = room.member()
+        world = group_world()
+        member = world.consumers.member()
         joins_with(member, "b.*", "zar")
-        room.tick(SOON_MS)
-        room.quiet(member)
+        world.wait(SOON_MS)
+        world.consumers.quiet(member)
         assert member.assigned == all_of(bar=3, zar=1)
 
     def test_what_is_no_pattern_is_refused(self) -> None:
-        room = ConsumerRoom()
-        assert code(joins_with(room.member(), "(")) is ErrorCode.INVALID_REGULAR_EXPRESSION
-        assert not room.has_group()
+        world = group_world()
+        assert code(joins_with(world.consumers.member(), "(")) is ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert not world.groups.has()
 
     def test_a_pattern_must_match_the_whole_name(self) -> None:
-        room = ConsumerRoom()
-        member = room.member()
+        world = group_world()
+        member = world.consumers.member()
         joins_with(member, "fo")
-        room.tick(SOON_MS)
-        room.quiet(member)
-        assert (member.assigned, room.epoch()) == (frozenset(), 1)
+        world.wait(SOON_MS)
+        world.consumers.quiet(member)
+        assert (member.assigned, world.consumers.epoch()) == (frozenset(), 1)
 
     def test_more_partitions_of_what_a_pattern_matches_are_shared(self) -> None:
-        room = ConsumerRoom()
-        member = room.member()
+        world = group_world()
+        member = world.consumers.member()
         joins_with(member, "ba.")
-        room.tick(SOON_MS)
-        room.quiet(member)
-        room.add_partitions("bar", 5)
-        room.tick(SOON_MS)
-        room.quiet(member)
+        world.wait(SOON_MS)
+        world.consumers.quiet(member)
+        world.add_partitions("bar", 5)
+        world.wait(SOON_MS)
+        world.consumers.quiet(member)
         assert member.assigned == all_of(bar=5)
 
     def test_topics_that_come_and_go_are_matched(self) -> None:
-        room = ConsumerRoom()
-        member = room.member()
+        world = group_world()
+        member = world.consumers.member()
         joins_with(member, "fo.*")
-        room.tick(PAUSE_MS + SOON_MS)
-        room.quiet(member)
+        world.wait(PAUSE_MS + SOON_MS)
+        world.consumers.quiet(member)
         waiting = waits(member)
-        room.create_topic("fo-2", 1)
-        room.tick(SOON_MS)
+        world.create_topic("fo-2", 1)
+        world.wait(SOON_MS)
         assert waiting.is_settled
         assert member.assigned == all_of(foo=6) | of("fo-2", 0)
-        room.tick(PAUSE_MS)
-        room.delete_topic("foo")
-        room.tick(SOON_MS)
-        room.quiet(member)
+        world.wait(PAUSE_MS)
+        world.delete_topic("foo")
+        world.settle()
+        world.wait(SOON_MS)
+        world.consumers.quiet(member)
         assert member.assigned == of("fo-2", 0)
 
     def test_changes_in_a_row_share_a_resolution_and_none_is_missed(self) -> None:
-        room = ConsumerRoom()
-        member = room.member()
+        world = group_world()
+        member = world.consumers.member()
         joins_with(member, "fo.*")
         for number in range(5):
-            room.create_topic(f"fo-{number}", 1)
-        room.tick(2 * PAUSE_MS)
-        room.quiet(member)
+            world.create_topic(f"fo-{number}", 1)
+        world.wait(2 * PAUSE_MS)
+        world.consumers.quiet(member)
         assert len(member.assigned) == 6 + 5
-        assert room.epoch() <= 4
+        assert world.consumers.epoch() <= 4
 
     def test_another_pattern_takes_the_place_of_the_first(self) -> None:
-        room = ConsumerRoom()
-        member, other = room.members("first", "other")
+        world = group_world()
+        member, other = world.consumers.members("first", "other")
         joins_with(member, "fo.*")
         joins_with(other, "fo.*")
-        room.tick(PAUSE_MS + SOON_MS)
-        room.quiet(member, other)
+        world.wait(PAUSE_MS + SOON_MS)
+        world.consumers.quiet(member, other)
         member.beats(subscribed_topic_regex="ba.*")
-        assert {regex for regex, _found in room.group().regexes.items()} == {"fo.*"}
-        room.tick(PAUSE_MS + SOON_MS)
-        room.quiet(member, other)
+        assert {regex for regex, _found in world.consumers.group().regexes.items()} == {"fo.*"}
+        world.wait(PAUSE_MS + SOON_MS)
+        world.consumers.quiet(member, other)
         assert (member.assigned, other.assigned) == (all_of(bar=3), all_of(foo=6))
         other.beats(subscribed_topic_regex="")
-        assert {regex for regex, _found in room.group().regexes.items()} == {"ba.*"}
+        assert {regex for regex, _found in world.consumers.group().regexes.items()} == {"ba.*"}
         member.leaves()
-        assert len(room.group().regexes) == 0
+        assert len(world.consumers.group().regexes) == 0
 
     def test_after_a_restart_the_stored_result_stands(self) -> None:
-        room = ConsumerRoom()
-        member = room.member()
+        world = group_world()
+        member = world.consumers.member()
         joins_with(member, "fo.*")
-        room.tick(PAUSE_MS + SOON_MS)
-        room.quiet(member)
-        epoch = room.epoch()
-        room.restart()
+        world.wait(PAUSE_MS + SOON_MS)
+        world.consumers.quiet(member)
+        epoch = world.consumers.epoch()
+        world.restart()
         member.beats()
-        room.tick(PAUSE_MS + SOON_MS)
-        assert (code(member.beats()), room.epoch(), member.assigned) == (OK, epoch, all_of(foo=6))
-        assert room.group().regexes_checked_ms is not None
+        world.wait(PAUSE_MS + SOON_MS)
+        assert (code(member.beats()), world.consumers.epoch(), member.assigned) == (OK, epoch, all_of(foo=6))
+        assert world.consumers.group().regexes_checked_ms is not None
 
     def test_topics_that_nobody_may_know_of_match_nothing(self) -> None:
         class Hides(AllowAll):
@@ -210,22 +215,22 @@ class TestPatterns:
             ) -> bool:
                 return name != "foo"
 
-        room = ConsumerRoom(RoomOptions(authorizer=Hides()))
-        member = room.member()
+        world = group_world(authorizer=Hides())
+        member = world.consumers.member()
         joins_with(member, ".*")
-        room.tick(SOON_MS)
-        room.quiet(member)
+        world.wait(SOON_MS)
+        world.consumers.quiet(member)
         assert member.assigned == all_of(bar=3, zar=1)
 
     def test_many_topics_are_matched_in_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(background, "NAMES_PER_STEP", 10)
-        room = ConsumerRoom(RoomOptions(topics={f"t{number}": 1 for number in range(25)}))
-        member = room.member()
+        world = group_world(topics={f"t{number}": 1 for number in range(25)})
+        member = world.consumers.member()
         joins_with(member, "t.*7")
-        runtime = room.inside.runtime
+        runtime = world.inside.runtime
         steps = 0
-        while room.group().has_unresolved_regex:
+        while world.consumers.group().has_unresolved_regex:
             runtime.run_due_timers()
-            room.settle()
+            world.settle()
             steps += 1
         assert steps == 4

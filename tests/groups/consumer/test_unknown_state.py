@@ -12,83 +12,88 @@ from coordinator_runtime.store import CommitGroup, Family
 from group_coordinator.codec import CONSUMER_CURRENT_ASSIGNMENT
 from group_coordinator.consumer.rules import Destination, reconcile
 from group_coordinator.consumer.state import CurrentAssignment, MemberState
-from tests.groups.consumer.members import OK, Consumer, ConsumerRoom, all_of, code, partition_set
-from tests.groups.consumer.mixed import MixedRoom
+from tests.harness.consumers import Consumer, all_of, partition_set
+from tests.harness.group_world import group_world
+from tests.harness.groups import OK, code
+from tests.harness.world import World
 
 UNKNOWN = 77
 """A number that no version up to this one gives to a state."""
 
 
-def room_with_unknown_state(room: ConsumerRoom, member: Consumer, state: int = UNKNOWN) -> None:
+def world_with_unknown_state(world: World, member: Consumer, state: int = UNKNOWN) -> None:
     """The member is stored so, and the server starts again."""
-    room.settle()
+    world.settle()
     key = f"{member.group_id}\0{member.member_id}".encode()
-    rows = room.store.scan(Family.COORDINATOR_STATE, bytes([Coordinator.GROUPS]), bytes([Coordinator.GROUPS + 1]))
+    rows = world.shelf.store.scan(
+        Family.COORDINATOR_STATE, bytes([Coordinator.GROUPS]), bytes([Coordinator.GROUPS + 1])
+    )
     ((found, stored),) = [row for row in rows if row[0][3] == CONSUMER_CURRENT_ASSIGNMENT and row[0].endswith(key)]
     value = storage.ConsumerCurrentAssignmentValue.FromString(stored)
     value.state = state
     changed = (Family.COORDINATOR_STATE, found, value.SerializeToString())
-    room.store.write([CommitGroup(room.store.version() + 1, [changed])])
-    room.crash()
+    world.shelf.store.write([CommitGroup(world.shelf.store.version() + 1, [changed])])
+    world.crash()
+    world.settle()
 
 
 @pytest.fixture
-def room() -> ConsumerRoom:
-    return ConsumerRoom()
+def world() -> World:
+    return group_world()
 
 
-def test_the_member_is_fenced_and_the_others_go_on(room: ConsumerRoom) -> None:
-    first, second = room.stable(*room.members("first", "second"))
-    other = room.member("m")
+def test_the_member_is_fenced_and_the_others_go_on(world: World) -> None:
+    first, second = world.consumers.stable(*world.consumers.members("first", "second"))
+    other = world.consumers.member("m")
     other.group_id = "another group of the same server"
     assert code(other.joins("foo")) is OK
-    room_with_unknown_state(room, first)
+    world_with_unknown_state(world, first)
     assert code(first.acknowledges()) is ErrorCode.FENCED_MEMBER_EPOCH
     assert code(second.acknowledges()) is OK
     assert code(other.acknowledges()) is OK
-    assert room.state() == "Reconciling"
+    assert world.consumers.state() == "Reconciling"
 
 
-def test_who_says_nothing_of_what_it_owns_is_fenced_too(room: ConsumerRoom) -> None:
-    (member,) = room.stable(room.member())
-    room_with_unknown_state(room, member)
+def test_who_says_nothing_of_what_it_owns_is_fenced_too(world: World) -> None:
+    (member,) = world.consumers.stable(world.consumers.member())
+    world_with_unknown_state(world, member)
     assert code(member.beats()) is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_it_joins_again_and_what_it_gets_is_computed_anew(room: ConsumerRoom) -> None:
-    first, second = room.stable(*room.members("first", "second"))
-    room_with_unknown_state(room, first)
+def test_it_joins_again_and_what_it_gets_is_computed_anew(world: World) -> None:
+    first, second = world.consumers.stable(*world.consumers.members("first", "second"))
+    world_with_unknown_state(world, first)
     assert code(first.acknowledges()) is ErrorCode.FENCED_MEMBER_EPOCH
     first.epoch, first.assigned = 0, frozenset()
     assert code(first.joins("foo", "bar")) is OK
-    room.quiet(first, second)
-    assert room.state() == "Stable"
+    world.consumers.quiet(first, second)
+    assert world.consumers.state() == "Stable"
     assert first.assigned | second.assigned == all_of(foo=6, bar=3)
     assert not first.assigned & second.assigned
-    room.restart()
-    assert room.group().assignment("first").state is MemberState.STABLE
+    world.restart()
+    assert world.consumers.group().assignment("first").state is MemberState.STABLE
 
 
 class TestOneThatShowsThatItOwnsNothing:
     """Nothing can be wrong with what it holds, so what it gets is computed anew (spec groups 3.6)."""
 
-    def test_it_goes_on_and_is_told_all_that_it_may_own_although_that_is_what_it_had(self, room: ConsumerRoom) -> None:
-        (member,) = room.stable(room.member())
+    def test_it_goes_on_and_is_told_all_that_it_may_own_although_that_is_what_it_had(self, world: World) -> None:
+        (member,) = world.consumers.stable(world.consumers.member())
         held, epoch = member.assigned, member.epoch
-        room_with_unknown_state(room, member)
+        world_with_unknown_state(world, member)
         member.assigned = frozenset()
         answer = member.acknowledges()
         assert (code(answer), answer.member_epoch, member.assigned) == (OK, epoch, held)
-        assert room.state() == "Stable"
+        assert world.consumers.state() == "Stable"
         assert not member.acknowledges().HasField("assignment")
-        room.restart()
-        assert room.group().assignment("m").state is MemberState.STABLE
+        world.restart()
+        assert world.consumers.group().assignment("m").state is MemberState.STABLE
 
-    def test_it_moves_to_the_newest_target_and_its_former_share_is_free(self, room: ConsumerRoom) -> None:
-        first, second = room.members("first", "second")
-        room.stable(first)
+    def test_it_moves_to_the_newest_target_and_its_former_share_is_free(self, world: World) -> None:
+        first, second = world.consumers.members("first", "second")
+        world.consumers.stable(first)
         second.joins("foo", "bar")
-        room_with_unknown_state(room, first)
+        world_with_unknown_state(world, first)
         first.assigned = frozenset()
         first.acknowledges()
         assert first.epoch == second.epoch == 2
@@ -96,90 +101,90 @@ class TestOneThatShowsThatItOwnsNothing:
         assert first.assigned | second.assigned == all_of(foo=6, bar=3)
         assert not first.assigned & second.assigned
 
-    def test_what_it_had_been_told_to_give_up_is_free(self, room: ConsumerRoom) -> None:
-        first, second = room.members("first", "second")
-        room.stable(first)
+    def test_what_it_had_been_told_to_give_up_is_free(self, world: World) -> None:
+        first, second = world.consumers.members("first", "second")
+        world.consumers.stable(first)
         second.joins("foo", "bar")
         first.beats()
         kept = first.assigned
-        assert room.group().assignment("first").state is MemberState.UNREVOKED
-        room_with_unknown_state(room, first)
+        assert world.consumers.group().assignment("first").state is MemberState.UNREVOKED
+        world_with_unknown_state(world, first)
         first.assigned = frozenset()
         first.acknowledges()
         second.beats()
         assert (first.assigned, second.assigned) == (kept, all_of(foo=6, bar=3) - kept)
 
-    def test_the_epoch_before_will_do(self, room: ConsumerRoom) -> None:
-        first, second = room.stable(*room.members("first", "second"))
+    def test_the_epoch_before_will_do(self, world: World) -> None:
+        first, second = world.consumers.stable(*world.consumers.members("first", "second"))
         held, epoch = first.assigned, first.epoch
-        before = room.group().assignment("first").previous_member_epoch
+        before = world.consumers.group().assignment("first").previous_member_epoch
         assert before < epoch
-        room_with_unknown_state(room, first)
+        world_with_unknown_state(world, first)
         first.assigned = frozenset()
         assert first.beats(before, topic_partitions=partition_set(())).member_epoch == epoch
         assert first.assigned == held
-        assert room.state() == "Stable"
+        assert world.consumers.state() == "Stable"
         assert code(second.acknowledges()) is OK
 
-    def test_an_epoch_that_it_never_had_will_not(self, room: ConsumerRoom) -> None:
-        (member,) = room.stable(room.member())
-        room_with_unknown_state(room, member)
+    def test_an_epoch_that_it_never_had_will_not(self, world: World) -> None:
+        (member,) = world.consumers.stable(world.consumers.member())
+        world_with_unknown_state(world, member)
         nothing = partition_set(())
         assert code(member.beats(member.epoch + 1, topic_partitions=nothing)) is ErrorCode.FENCED_MEMBER_EPOCH
 
-    def test_it_does_not_wait_for_what_it_is_told(self, room: ConsumerRoom) -> None:
-        (member,) = room.stable(room.member())
-        room_with_unknown_state(room, member)
+    def test_it_does_not_wait_for_what_it_is_told(self, world: World) -> None:
+        (member,) = world.consumers.stable(world.consumers.member())
+        world_with_unknown_state(world, member)
         waiting = member.waits(topic_partitions=partition_set(()))
-        room.settle()
+        world.settle()
         assert waiting.result().HasField("assignment")
 
-    def test_a_static_one_too(self, room: ConsumerRoom) -> None:
-        (member,) = room.stable(room.member("m", "i1"))
+    def test_a_static_one_too(self, world: World) -> None:
+        (member,) = world.consumers.stable(world.consumers.member("m", "i1"))
         held = member.assigned
-        room_with_unknown_state(room, member)
+        world_with_unknown_state(world, member)
         member.assigned = frozenset()
         assert code(member.acknowledges()) is OK
         assert member.assigned == held
 
 
-def test_what_it_holds_is_nobody_elses_until_it_is_gone(room: ConsumerRoom) -> None:
-    first, second = room.stable(*room.members("first", "second"))
+def test_what_it_holds_is_nobody_elses_until_it_is_gone(world: World) -> None:
+    first, second = world.consumers.stable(*world.consumers.members("first", "second"))
     held = first.assigned
-    room_with_unknown_state(room, first)
+    world_with_unknown_state(world, first)
     for _ in range(3):
         assert code(second.acknowledges()) is OK
     assert not second.assigned & held
-    room.tick(45_001)
+    world.wait(45_001)
     second.joins("foo", "bar")
-    room.quiet(second)
+    world.consumers.quiet(second)
     assert second.assigned == all_of(foo=6, bar=3)
 
 
-def test_it_may_leave(room: ConsumerRoom) -> None:
-    first, second = room.stable(*room.members("first", "second"))
-    room_with_unknown_state(room, first)
+def test_it_may_leave(world: World) -> None:
+    first, second = world.consumers.stable(*world.consumers.members("first", "second"))
+    world_with_unknown_state(world, first)
     assert code(first.leaves()) is OK
-    room.quiet(second)
+    world.consumers.quiet(second)
     assert second.assigned == all_of(foo=6, bar=3)
 
 
-def test_it_is_still_unknown_after_another_restart(room: ConsumerRoom) -> None:
-    (member,) = room.stable(room.member())
-    room_with_unknown_state(room, member)
-    room.restart()
+def test_it_is_still_unknown_after_another_restart(world: World) -> None:
+    (member,) = world.consumers.stable(world.consumers.member())
+    world_with_unknown_state(world, member)
+    world.restart()
     assert code(member.beats()) is ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_a_classic_member_of_the_group_is_fenced_in_its_own_words() -> None:
-    room = MixedRoom()
-    modern, classic = room.member("modern"), room.classic()
-    room.stable(modern)
+    world = group_world()
+    modern, classic = world.consumers.member("modern"), world.classic.subscriber()
+    world.consumers.stable(modern)
     assert code(classic.join_as_new().result()) is OK
-    room.quiet(modern)
+    world.consumers.quiet(modern)
     assert code(classic.joins()) is OK
     assert (code(classic.syncs()), classic.beats()) == (OK, OK)
-    room_with_unknown_state(room, classic)
+    world_with_unknown_state(world, classic)
     assert classic.beats() is ErrorCode.ILLEGAL_GENERATION
     assert code(modern.beats()) is OK
     assert code(classic.joins()) is OK
@@ -187,10 +192,10 @@ def test_a_classic_member_of_the_group_is_fenced_in_its_own_words() -> None:
 
 
 @pytest.mark.parametrize("state", [3, 126, 127, 128, 2**32 - 1])
-def test_every_number_without_a_meaning_is_unknown(room: ConsumerRoom, state: int) -> None:
-    (member,) = room.stable(room.member())
-    room_with_unknown_state(room, member, state)
-    assert room.group().assignment("m").state is MemberState.UNKNOWN
+def test_every_number_without_a_meaning_is_unknown(world: World, state: int) -> None:
+    (member,) = world.consumers.stable(world.consumers.member())
+    world_with_unknown_state(world, member, state)
+    assert world.consumers.group().assignment("m").state is MemberState.UNKNOWN
 
 
 def test_what_it_had_to_give_up_and_still_owns_stays_its_own() -> None:

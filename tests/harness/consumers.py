@@ -1,7 +1,7 @@
 """Consumers as the tests speak of them: each remembers what it was answered, as a client does.
 
-room = ConsumerRoom()
-first, second = room.members("first", "second")
+world = group_world()
+first, second = world.consumers.members("first", "second")
 first.joins("foo", "bar")
 second.joins("foo")
 first.beats()                          # told to give something up
@@ -11,29 +11,18 @@ first.acknowledges()                   # says that it did
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from coordinator_api.v1 import common_pb2, group_pb2
-from coordinator_protocol.errors import ErrorCode
-from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext
 from group_coordinator.consumer.group import ConsumerGroup
-from partition_log.requests import DeleteTopics, TopicName
-from tests.groups.room import GroupRoom, RoomOptions
+from tests.harness.groups import GROUP, OK, code
 
-OK = ErrorCode.NONE
-GROUP = "g"
+if TYPE_CHECKING:
+    from tests.harness.world import World
 
 Partitions = frozenset[tuple[str, int]]
-
-TIMERS = ("session", "rebalance", "join", "sync", "target", "regex")
-
-
-def code(response: Any) -> ErrorCode:
-    """The error of a whole response, or of one of its items."""
-    return ErrorCode(response.error_code)
 
 
 def partitions_of(topics: Iterable[common_pb2.TopicPartitions]) -> Partitions:
@@ -59,16 +48,15 @@ def partition_set(partitions: Iterable[tuple[str, int]]) -> group_pb2.PartitionS
     )
 
 
-class ConsumerRoom(GroupRoom):
-    """A server with topics foo (6 partitions), bar (3) and zar (1)."""
+@dataclass(frozen=True, slots=True)
+class ConsumerGroups:
+    """The consumer groups of a world, and who is in them."""
 
-    def __init__(self, options: RoomOptions | None = None, **config: Any) -> None:
-        known = options or RoomOptions()
-        super().__init__(replace(known, config=replace(known.config, **config)))
+    world: World
 
     def member(self, member_id: str = "m", instance_id: str | None = None, **settings: Any) -> Consumer:
         """Somebody who has not joined yet."""
-        return Consumer(self, member_id, instance_id, **settings)
+        return Consumer(self.world, member_id, instance_id, **settings)
 
     def members(self, *member_ids: str) -> list[Consumer]:
         return [self.member(member_id) for member_id in member_ids]
@@ -91,7 +79,7 @@ class ConsumerRoom(GroupRoom):
         raise AssertionError("the members give and take without an end")
 
     def describe(self, group_id: str = GROUP) -> Any:
-        return self.told(group_pb2.ConsumerGroupDescribeRequest(group_ids=[group_id])).groups[0]
+        return self.world.ask(group_pb2.ConsumerGroupDescribeRequest(group_ids=[group_id])).groups[0]
 
     def state(self, group_id: str = GROUP) -> str:
         return str(self.describe(group_id).group_state)
@@ -108,30 +96,16 @@ class ConsumerRoom(GroupRoom):
 
     def group(self, group_id: str = GROUP) -> ConsumerGroup:
         """The group itself, for what nobody outside can see."""
-        shard = self.inside.runtime.shard(self.inside.router.shard_key(group_id))
-        found = shard.groups.get(group_id)
+        found = self.world.groups.live(group_id)
         assert isinstance(found, ConsumerGroup)
         return found
-
-    def has_group(self, group_id: str = GROUP) -> bool:
-        shards = self.inside.runtime.shards(Coordinator.GROUPS)
-        return any(group_id in shard.groups for shard in shards)
-
-    def timers(self) -> dict[str, int]:
-        """How many timers of groups are armed, by what they end."""
-        kinds = self.inside.runtime.timers.by_kind()
-        return {kind: kinds[kind] for kind in TIMERS if kinds.get(kind)}
-
-    def delete_topic(self, name: str) -> None:
-        self.inside.topics.delete_topics(DeleteTopics([TopicName(name, b"")]), CallContext())
-        self.settle()
 
 
 @dataclass
 class Consumer:
     """One client."""
 
-    room: ConsumerRoom
+    world: World
     member_id: str = "m"
     instance_id: str | None = None
     group_id: str = GROUP
@@ -162,11 +136,11 @@ class Consumer:
 
     def beats(self, member_epoch: int | None = None, **fields: Any) -> Any:
         """A heartbeat that says no more than these fields."""
-        return self.hears(self.room.told(self.request(member_epoch, **fields)))
+        return self.hears(self.world.ask(self.request(member_epoch, **fields)))
 
     def waits(self, max_wait_ms: int = 5_000, **fields: Any) -> Pending[Any]:
         """A heartbeat that waits for news."""
-        waiting = self.room.call(self.request(max_wait_ms=max_wait_ms, **fields))
+        waiting = self.world.call(self.request(max_wait_ms=max_wait_ms, **fields))
         waiting.on_settled(lambda reply: self.hears(reply.result()))
         return waiting
 
@@ -192,4 +166,4 @@ class Consumer:
         return self.beats(-1)
 
     def goes_for_a_moment(self) -> Any:
-        return self.room.told(self.request(-2))
+        return self.world.ask(self.request(-2))

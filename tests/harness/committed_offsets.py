@@ -1,40 +1,35 @@
 """Offsets as the tests speak of them: partitions are `foo-0`, an answer is an offset or the code of an error.
 
-room = OffsetRoom()
-room.commits({"foo-0": 100})
-producer = room.producer()
+world = group_world()
+world.offsets.commits({"foo-0": 100})
+producer = world.offsets.producer()
 producer.commits({"foo-0": 200})
-room.fetches("foo-0", stable=True)     # {"foo-0": UNSTABLE_OFFSET_COMMIT}
+world.offsets.fetches("foo-0", stable=True)     # {"foo-0": UNSTABLE_OFFSET_COMMIT}
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import OffsetCounts, Offsets
-from tests.groups.consumer.mixed import MixedRoom
+from tests.harness.groups import GROUP, OK, code
 from txn_coordinator.requests import AddOffsets, EndTxn, InitProducerId
 from txn_coordinator.state import Identity, Transaction
 
-OK = ErrorCode.NONE
-GROUP = "g"
+if TYPE_CHECKING:
+    from tests.harness.world import World
+
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
 
 Told = dict[str, int | ErrorCode]
 """What each partition was answered: its offset, -1 for none, or the code of an error."""
-
-
-def code(response: Any) -> ErrorCode:
-    """The error of a whole response, or of one of its items."""
-    return ErrorCode(response.error_code)
 
 
 def topic_offsets(offsets: Mapping[str, int], metadata: str = "") -> list[group_pb2.TopicOffsets]:
@@ -59,25 +54,28 @@ def results(response: Any) -> Told:
     return {f"{each.topic}-{each.partition}": code(each) for each in response.results}
 
 
-class OffsetRoom(MixedRoom):
-    """A server with topics foo (6 partitions), bar (3) and zar (1), and groups of all kinds."""
+@dataclass(frozen=True, slots=True)
+class CommittedOffsets:
+    """The offsets that groups of all kinds have committed."""
+
+    world: World
 
     def commit(self, offsets: Mapping[str, int], *, group_id: str = GROUP, **fields: Any) -> Pending[Any]:
         """OffsetCommit, by nobody who is a member unless `fields` say so."""
         metadata = fields.pop("metadata", "")
-        return self.call(
+        return self.world.call(
             group_pb2.OffsetCommitRequest(group_id=group_id, topics=topic_offsets(offsets, metadata), **fields)
         )
 
     def commits(self, offsets: Mapping[str, int], **fields: Any) -> Told:
         """What each partition is answered."""
         reply = self.commit(offsets, **fields)
-        self.settle()
+        self.world.settle()
         return results(reply.result())
 
     def committed_by(self, member: Any, offset: int, **fields: Any) -> ErrorCode:
         """What a member is answered that commits an offset of foo-0: classic, or of a consumer group."""
-        return code(self.told(self.commit_of(member, offset, **fields)))
+        return code(self.world.ask(self.commit_of(member, offset, **fields)))
 
     def commit_of(self, member: Any, offset: int, **fields: Any) -> group_pb2.OffsetCommitRequest:
         return group_pb2.OffsetCommitRequest(
@@ -88,12 +86,12 @@ class OffsetRoom(MixedRoom):
         """OffsetFetch of some partitions, or of all that the group has."""
         topics = group_pb2.PartitionSet(topics=topic_partitions(*names)) if names else None
         group = group_pb2.OffsetFetchGroup(group_id=group_id, topics=topics, **fields)
-        return self.call(group_pb2.OffsetFetchRequest(groups=[group], require_stable=stable))
+        return self.world.call(group_pb2.OffsetFetchRequest(groups=[group], require_stable=stable))
 
     def fetched(self, *names: str, **fields: Any) -> Any:
         """The group of the answer."""
         reply = self.fetch(*names, **fields)
-        self.settle()
+        self.world.settle()
         (group,) = reply.result().groups
         return group
 
@@ -110,39 +108,28 @@ class OffsetRoom(MixedRoom):
         return results(self.deleted(*names, group_id=group_id))
 
     def deleted(self, *names: str, group_id: str = GROUP) -> Any:
-        return self.told(group_pb2.OffsetDeleteRequest(group_id=group_id, topics=topic_partitions(*names)))
-
-    def deletes_group(self, group_id: str = GROUP) -> ErrorCode:
-        """DeleteGroups."""
-        (group,) = self.told(group_pb2.DeleteGroupsRequest(group_ids=[group_id])).groups
-        return code(group)
-
-    def listed(self) -> dict[str, tuple[str, str, str]]:
-        """Protocol type, state and kind of every group."""
-        groups = self.told(group_pb2.ListGroupsRequest()).groups
-        return {each.group_id: (each.protocol_type, each.group_state, each.group_type) for each in groups}
+        return self.world.ask(group_pb2.OffsetDeleteRequest(group_id=group_id, topics=topic_partitions(*names)))
 
     def producer(self, transactional_id: str = "orders", *, version: int = 2) -> Producer:
         """A producer with an identity."""
-        producer = Producer(self, transactional_id, version)
+        producer = Producer(self.world, transactional_id, version)
         producer.init()
         return producer
 
     def send_marker(self, marker: Marker, group_id: str = GROUP) -> None:
         """A marker out of the blue."""
-        operation = GroupMarkers(self.inside.router).group_marker(group_id, marker)
-        self.inside.runtime.write(operation, is_urgent=True)
-        self.settle()
+        self.world.inside.groups.send_marker(group_id, marker)
+        self.world.settle()
 
     def counts(self, group_id: str = GROUP) -> OffsetCounts:
         """What the metrics are told of the shard of a group."""
-        counts: OffsetCounts = self.inside.runtime.shard(self.inside.router.shard_key(group_id)).part(Offsets).counts()
+        inside = self.world.inside
+        counts: OffsetCounts = inside.runtime.shard(inside.groups.router.shard_key(group_id)).part(Offsets).counts()
         return counts
 
-    def offsets_state(self) -> dict[str, object]:
+    def state(self) -> dict[str, object]:
         """Everything that is stored of offsets."""
-        shards = (self.inside.runtime.shard(key) for key in self.inside.router.shard_keys)
-        return {group_id: found for shard in shards for group_id, found in shard.part(Offsets).durable_state().items()}
+        return self.world.inside.groups.durable_state(lambda _key: True)
 
 
 def identity(member: Any) -> dict[str, Any]:
@@ -159,7 +146,7 @@ def identity(member: Any) -> dict[str, Any]:
 class Producer:
     """A transactional producer, with what it believes."""
 
-    room: OffsetRoom
+    world: World
     transactional_id: str
     version: int = 2
     identity: Identity = field(default_factory=lambda: Identity(-1, -1))
@@ -170,8 +157,8 @@ class Producer:
 
     def init(self) -> None:
         command = InitProducerId(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
-        initialised = self.room.inside.transactions.init_producer_id(command, self.context)
-        self.room.settle()
+        initialised = self.world.inside.transactions.init_producer_id(command, self.context)
+        self.world.settle()
         self.identity = initialised.result().identity
 
     def request(
@@ -192,24 +179,24 @@ class Producer:
 
     def commits(self, offsets: Mapping[str, int], **fields: Any) -> Told:
         """TxnOffsetCommit: what each partition is answered."""
-        return results(self.room.told(self.request(offsets, **fields)))
+        return results(self.world.ask(self.request(offsets, **fields)))
 
     def adds(self, group_id: str = GROUP) -> None:
         """AddOffsetsToTxn."""
         command = AddOffsets(transactional_id=self.transactional_id, identity=self.identity, group_id=group_id)
-        added = self.room.inside.transactions.add_offsets(command, self.context)
-        self.room.settle()
+        added = self.world.inside.transactions.add_offsets(command, self.context)
+        self.world.settle()
         added.result()
 
     def end(self, outcome: Outcome) -> Pending[Any]:
         """EndTxn."""
         command = EndTxn(transactional_id=self.transactional_id, identity=self.identity, outcome=outcome)
-        return self.room.inside.transactions.end_txn(command, self.context)
+        return self.world.inside.transactions.end_txn(command, self.context)
 
     def ends(self, outcome: Outcome) -> None:
         """EndTxn, and everything that follows."""
         ended = self.end(outcome)
-        self.room.settle()
+        self.world.settle()
         answer = ended.result()
         self.identity = answer.next_identity if self.version == 2 else self.identity
 
@@ -219,7 +206,7 @@ class Producer:
 
     def coordinator_shard(self) -> int:
         """The shard that the id belongs to."""
-        return self.room.inside.transactions.shard_key(self.transactional_id).number
+        return self.world.inside.transactions.shard_key(self.transactional_id).number
 
     def state(self) -> str:
         """The transaction's durable state."""
@@ -230,6 +217,6 @@ class Producer:
         return sorted(self._described().groups)
 
     def _described(self) -> Transaction:
-        (described,) = self.room.inside.reader.describe([self.transactional_id], self.context).result()
+        (described,) = self.world.inside.reader.describe([self.transactional_id], self.context).result()
         assert described.transaction is not None
         return described.transaction

@@ -1,31 +1,57 @@
 """Classic consumers as the tests speak of them: each remembers what it was answered, as a client does.
 
-room = ClassicRoom()
-leader, follower = room.stable(room.member(), room.member())
+world = classic_world()
+leader, follower = world.classic.stable(world.classic.member(), world.classic.member())
 joining = leader.join()               # a Pending response
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from coordinator_api.v1 import common_pb2, group_pb2
-from coordinator_protocol.consumer_protocol import Subscription, encode_subscription
+from coordinator_protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending
 from group_coordinator.classic.state import ClassicGroup
-from tests.groups.room import KAFKA, GroupRoom, RoomOptions
+from tests.harness.consumers import Partitions
+from tests.harness.groups import GROUP, OK, code
 
-OK = ErrorCode.NONE
-GROUP = "g"
-DELAY_MS = KAFKA.initial_rebalance_delay_ms
+if TYPE_CHECKING:
+    from tests.harness.world import World
+
+DELAY_MS = 3_000
+"""How long a group that was Empty waits for more members."""
+FOO_AND_BAR = ("foo", "bar")
 
 
-def code(response: Any) -> ErrorCode:
-    """The error of a whole response, or of one of its items."""
-    return ErrorCode(response.error_code)
+def by_topic(partitions: Partitions) -> dict[str, tuple[int, ...]]:
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        numbers.setdefault(topic, []).append(number)
+    return {topic: tuple(found) for topic, found in numbers.items()}
+
+
+def subscription(*topics: str, owned: Partitions = frozenset(), version: int = 3) -> bytes:
+    return encode_subscription(Subscription(topics=topics, owned=by_topic(owned)), version)
+
+
+def assignment(partitions: Partitions) -> bytes:
+    return encode_assignment(Assignment(partitions=by_topic(partitions)))
+
+
+def assigned(encoded: bytes) -> Partitions:
+    """What a SyncGroup was answered."""
+    decoded = decode_assignment(encoded)
+    return frozenset((topic, number) for topic, numbers in decoded.partitions.items() for number in numbers)
 
 
 def subscribed(*topics: str) -> bytes:
@@ -38,45 +64,22 @@ def protocols(*names: str, metadata: bytes | None = None) -> list[tuple[str, byt
     return [(name, subscribed("foo") if metadata is None else metadata) for name in names]
 
 
-class ClassicVerbs(GroupRoom):
-    """What classic members do together, in any room."""
+@dataclass(frozen=True, slots=True)
+class ClassicGroups:
+    """The classic groups of a world, and who is in them."""
 
-    def completing(self, *members: Member) -> list[Member]:
-        """They join a group that was Empty, the first one first, and are answered; nobody has brought an assignment."""
-        joining = [member.join_as_new() for member in members]
-        for _window in range(4):
-            self.tick(DELAY_MS)
-            if all(reply.is_settled for reply in joining):
-                break
-        assert [code(reply.result()) for reply in joining] == [OK] * len(members)
-        return list(members)
-
-    def assign(self, members: Iterable[Member], plan: Mapping[int, bytes] | None = None) -> None:
-        """The leader brings the assignment, and everybody asks for its part."""
-        members = list(members)
-        parts = {number: f"part-{number}".encode() for number in range(len(members))} if plan is None else plan
-        leader = next(member for member in members if member.is_leader)
-        replies = [leader.sync({members[number].member_id: part for number, part in parts.items()})]
-        replies += [member.sync() for member in members if member is not leader]
-        self.settle()
-        assert [code(reply.result()) for reply in replies] == [OK] * len(members)
-
-    def leave(self, *entries: group_pb2.LeavingMember, group_id: str = GROUP) -> list[ErrorCode]:
-        """What each entry is answered."""
-        response = self.told(group_pb2.LeaveGroupRequest(group_id=group_id, members=entries))
-        assert code(response) is OK
-        return [code(member) for member in response.members]
-
-
-class ClassicRoom(ClassicVerbs):
-    """A server with classic groups; no topics, they are the clients' business."""
-
-    def __init__(self, **config: Any) -> None:
-        super().__init__(RoomOptions(config=replace(KAFKA, **config), topics={}))
+    world: World
 
     def member(self, instance_id: str | None = None, **settings: Any) -> Member:
         """Somebody who has not joined yet."""
-        return Member(self, instance_id, **settings)
+        return Member(self.world, instance_id, **settings)
+
+    def subscriber(
+        self, instance_id: str | None = None, *, topics: tuple[str, ...] = FOO_AND_BAR, **settings: Any
+    ) -> Member:
+        """Somebody who has not joined yet, with topics in its metadata."""
+        settings.setdefault("protocols", [("range", subscription(*topics))])
+        return Member(self.world, instance_id, **settings)
 
     def stable(self, *members: Member, plan: Mapping[int, bytes] | None = None) -> list[Member]:
         """They form a generation. `plan`: what each is assigned, by its number; "part-<number>" unless told."""
@@ -86,13 +89,12 @@ class ClassicRoom(ClassicVerbs):
 
     def group(self, group_id: str = GROUP) -> ClassicGroup:
         """What the shard holds, live: for what no answer shows."""
-        shard = self.inside.runtime.shard(self.inside.router.shard_key(group_id))
-        group = shard.groups.get(group_id)
+        group = self.world.groups.live(group_id)
         assert isinstance(group, ClassicGroup)
         return group
 
     def describe(self, group_id: str = GROUP) -> Any:
-        return self.told(group_pb2.DescribeGroupsRequest(group_ids=[group_id])).groups[0]
+        return self.world.ask(group_pb2.DescribeGroupsRequest(group_ids=[group_id])).groups[0]
 
     def state(self, group_id: str = GROUP) -> str:
         return str(self.describe(group_id).group_state)
@@ -106,17 +108,43 @@ class ClassicRoom(ClassicVerbs):
     def size(self, group_id: str = GROUP) -> int:
         return len(self.member_ids(group_id))
 
-    def timers(self) -> dict[str, int]:
-        """How many timers of groups are armed, by what they end."""
-        kinds = self.inside.runtime.timers.by_kind()
-        return {kind: count for kind, count in kinds.items() if kind in ("session", "join", "sync") and count}
+    def form(self, *members: Member, plan: Mapping[int, Partitions]) -> None:
+        """These members form a Stable group, with what a consumer is assigned."""
+        self.completing(*members)
+        self.assign(members, {number: assignment(partitions) for number, partitions in plan.items()})
+
+    def completing(self, *members: Member) -> list[Member]:
+        """They join a group that was Empty, the first one first, and are answered; nobody has brought an assignment."""
+        joining = [member.join_as_new() for member in members]
+        for _window in range(4):
+            self.world.wait(DELAY_MS)
+            if all(reply.is_settled for reply in joining):
+                break
+        assert [code(reply.result()) for reply in joining] == [OK] * len(members)
+        return list(members)
+
+    def assign(self, members: Iterable[Member], plan: Mapping[int, bytes] | None = None) -> None:
+        """The leader brings the assignment, and everybody asks for its part."""
+        members = list(members)
+        parts = {number: f"part-{number}".encode() for number in range(len(members))} if plan is None else plan
+        leader = next(member for member in members if member.is_leader)
+        replies = [leader.sync({members[number].member_id: part for number, part in parts.items()})]
+        replies += [member.sync() for member in members if member is not leader]
+        self.world.settle()
+        assert [code(reply.result()) for reply in replies] == [OK] * len(members)
+
+    def leave(self, *entries: group_pb2.LeavingMember, group_id: str = GROUP) -> list[ErrorCode]:
+        """What each entry is answered."""
+        response = self.world.ask(group_pb2.LeaveGroupRequest(group_id=group_id, members=entries))
+        assert code(response) is OK
+        return [code(member) for member in response.members]
 
 
 @dataclass
 class Member:
     """One client."""
 
-    room: ClassicVerbs
+    world: World
     instance_id: str | None = None
     group_id: str = GROUP
     member_id: str = ""
@@ -153,36 +181,36 @@ class Member:
             skip_member_id_required=self.one_step,
             supports_skip_assignment=self.supports_skip_assignment,
         )
-        reply = self.room.call(request)
+        reply = self.world.call(request)
         reply.on_settled(self._on_joined)
         return reply
 
     def join_as_new(self) -> Pending[Any]:
         """JoinGroup as somebody new: in two steps, where the server wants it so."""
         reply = self.join(member_id="")
-        self.room.settle()
+        self.world.settle()
         if reply.is_settled and code(reply.result()) is ErrorCode.MEMBER_ID_REQUIRED:
             reply = self.join()
-            self.room.settle()
+            self.world.settle()
         return reply
 
     def asked_for_id(self) -> str:
         """The first of two steps."""
         reply = self.join(member_id="")
-        self.room.settle()
+        self.world.settle()
         assert code(reply.result()) is ErrorCode.MEMBER_ID_REQUIRED
         return self.member_id
 
     def joins(self, *, member_id: str | None = None) -> Any:
         """The answer of a JoinGroup that waits for nobody."""
         reply = self.join(member_id=member_id)
-        self.room.settle()
+        self.world.settle()
         return reply.result()
 
     def joining(self, *, member_id: str | None = None) -> Pending[Any]:
         """A JoinGroup that is parked."""
         reply = self.join(member_id=member_id)
-        self.room.settle()
+        self.world.settle()
         assert not reply.is_settled, reply.result()
         return reply
 
@@ -205,18 +233,18 @@ class Member:
             group_pb2.SyncGroupAssignment(member_id=member_id, assignment=part)
             for member_id, part in (plan or {}).items()
         ]
-        return self.room.call(group_pb2.SyncGroupRequest(**{**said, **fields}, assignments=parts))
+        return self.world.call(group_pb2.SyncGroupRequest(**{**said, **fields}, assignments=parts))
 
     def syncs(self, plan: Mapping[str, bytes] | None = None, **fields: Any) -> Any:
         """The answer of a SyncGroup that waits for nobody."""
         reply = self.sync(plan, **fields)
-        self.room.settle()
+        self.world.settle()
         return reply.result()
 
     def syncing(self) -> Pending[Any]:
         """A SyncGroup that is parked."""
         reply = self.sync()
-        self.room.settle()
+        self.world.settle()
         assert not reply.is_settled, reply.result()
         return reply
 
@@ -228,17 +256,17 @@ class Member:
             "member_id": self.member_id,
             "group_instance_id": self.instance_id,
         }
-        return self.room.call(group_pb2.HeartbeatRequest(**{**said, **fields}, max_wait_ms=max_wait_ms))
+        return self.world.call(group_pb2.HeartbeatRequest(**{**said, **fields}, max_wait_ms=max_wait_ms))
 
     def beats(self, **fields: Any) -> ErrorCode:
         """What a heartbeat is answered."""
         reply = self.heartbeat(**fields)
-        self.room.settle()
+        self.world.settle()
         return code(reply.result())
 
     def leaves(self) -> ErrorCode:
         """What a LeaveGroup of the member is answered."""
-        (answer,) = self.room.leave(self.leaving, group_id=self.group_id)
+        (answer,) = self.world.classic.leave(self.leaving, group_id=self.group_id)
         return answer
 
     @property

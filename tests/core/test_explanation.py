@@ -25,7 +25,7 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log.requests import PartitionStanding
 from partition_log.state import PartitionHead
-from tests.conformance.transactions.room import EXHAUSTED, Room
+from tests.conformance.transactions.case_world import EXHAUSTED, CaseWorld
 from tests.harness.calls import called
 from tests.harness.world import World, partition_name
 from tests.transactions.administered import ADMIN, CLIENT, COMMIT, Administered
@@ -249,12 +249,12 @@ def test_steps_that_are_not_there_any_more_make_no_complete_history() -> None:
 
 
 def test_an_id_that_takes_another_producer_id_still_owns_what_is_durably_open() -> None:
-    room = Room(near_the_end=True)
-    client = room.ongoing(epoch=EXHAUSTED)
+    world = CaseWorld(near_the_end=True)
+    client = world.ongoing(epoch=EXHAUSTED)
     client.sends_end(COMMIT)
-    assert next_event(room) is NextEvent.CLIENT_OR_TIMEOUT, "the commit is staged, and so is the rotation"
-    room.settle()
-    assert next_event(room) is NextEvent.NOTHING_IN_THE_WAY
+    assert next_event(world) is NextEvent.CLIENT_OR_TIMEOUT, "the commit is staged, and so is the rotation"
+    world.settle()
+    assert next_event(world) is NextEvent.NOTHING_IN_THE_WAY
 
 
 def test_one_that_waits_for_an_outside_decision_never_times_out() -> None:
@@ -274,20 +274,20 @@ def test_one_that_waits_for_an_outside_decision_never_times_out() -> None:
 
 
 def test_a_decided_one_waits_for_its_marker_as_long_as_that_is_refused() -> None:
-    room = Room(split=True)
-    client = room.ongoing()
-    room.answers_markers(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not now"), "t-0")
+    world = CaseWorld(split=True)
+    client = world.ongoing()
+    world.answers_markers(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not now"), "t-0")
     client.sends_end(COMMIT)
-    room.settle()
-    room.tick(5_000)
-    room.settle()
-    blocking = explained(room, history_limit=1)
-    assert next_event(room) is NextEvent.MARKER_BEING_WRITTEN
+    world.settle()
+    world.tick(5_000)
+    world.settle()
+    blocking = explained(world, history_limit=1)
+    assert next_event(world) is NextEvent.MARKER_BEING_WRITTEN
     assert (blocking.time_left_ms, blocking.owner and blocking.owner.state) == (None, TransactionState.PREPARE_COMMIT)
-    room.answers_markers(None)
-    room.tick(5_000)
-    room.settle()
-    assert next_event(room) is NextEvent.NOTHING_IN_THE_WAY
+    world.answers_markers(None)
+    world.tick(5_000)
+    world.settle()
+    assert next_event(world) is NextEvent.NOTHING_IN_THE_WAY
 
 
 def test_one_that_hangs_has_a_reason() -> None:

@@ -24,7 +24,7 @@ from partition_log.requests import Fetch, FetchItem
 from partition_log.rules import exclusions
 from partition_log.snapshots import ReleaseSnapshot, RenewSnapshot, TakeSnapshot
 from partition_log.state import ForgottenProducers, Isolation, LastMarker, ProducerEntry
-from tests.core.snapshot_room import STEPS, Shown, SnapshotRoom, Step, by_transaction, scan_in, torn
+from tests.core.snapshot_history import STEPS, Shown, SnapshotHistory, Step, by_transaction, scan_in, torn
 from tests.harness.calls import called, partition_name
 from tests.harness.group_calls import ANYBODY
 from tests.harness.memory_store import Damage, MemoryStore
@@ -40,18 +40,18 @@ def _counted(shown: Shown) -> dict[str, Counter[str]]:
     return {partition: Counter(values) for partition, values in shown.items() if values}
 
 
-def check_history(room: SnapshotRoom) -> None:
+def check_history(history: SnapshotHistory) -> None:
     """Nothing is torn, skipped or shown twice, and no snapshot changes."""
-    last = room.calm()
-    for taken in room.taken:
+    last = history.calm()
+    for taken in history.taken:
         assert not torn(taken.shown, last.shown)
         assert not torn(taken.up_to_cut, last.shown)
-        assert room.read_all(taken.snapshot) == taken.shown, "it was read once more and showed something else"
+        assert history.read_all(taken.snapshot) == taken.shown, "it was read once more and showed something else"
     assert by_transaction(last.shown) == by_transaction(last.up_to_lso), "nothing is open, so all is shown"
     assert last.up_to_cut == last.up_to_lso
-    have = room.taken[0].shown
-    for before, after in zip(room.taken, room.taken[1:], strict=False):
-        added = room.delta(before.snapshot, after.snapshot)
+    have = history.taken[0].shown
+    for before, after in zip(history.taken, history.taken[1:], strict=False):
+        added = history.delta(before.snapshot, after.snapshot)
         assert not torn({p: have[p] + added.get(p, []) for p in have}, last.shown)
         have = {partition: have[partition] + added.get(partition, []) for partition in have}
         assert _counted(have) == _counted(after.shown)
@@ -62,52 +62,52 @@ def check_history(room: SnapshotRoom) -> None:
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(_STEP, max_size=60))
 def test_no_history_tears_a_snapshot_or_a_delta(split: bool, steps: list[Step]) -> None:
-    room = SnapshotRoom(split=split)
-    room.play(steps)
-    check_history(room)
+    history = SnapshotHistory(split=split)
+    history.play(steps)
+    check_history(history)
 
 
-def _history(seed: int, *, split: bool) -> SnapshotRoom:
-    rng, room = Random(seed), SnapshotRoom(split=split)
-    room.play([(rng.choice(STEPS), rng.randrange(3), rng.randrange(3)) for _ in range(250)])
-    return room
+def _history(seed: int, *, split: bool) -> SnapshotHistory:
+    rng, history = Random(seed), SnapshotHistory(split=split)
+    history.play([(rng.choice(STEPS), rng.randrange(3), rng.randrange(3)) for _ in range(250)])
+    return history
 
 
 @BOTH_WAYS
 def test_vectors_of_last_stable_offsets_tear_where_snapshots_do_not(split: bool) -> None:
     torn_vectors = 0
     for seed in range(12):
-        room = _history(seed, split=split)
-        check_history(room)
-        last = room.taken[-1]
-        torn_vectors += sum(bool(torn(taken.up_to_lso, last.shown)) for taken in room.taken)
+        history = _history(seed, split=split)
+        check_history(history)
+        last = history.taken[-1]
+        torn_vectors += sum(bool(torn(taken.up_to_lso, last.shown)) for taken in history.taken)
     assert torn_vectors > 20, "these histories would not show a difference"
 
 
 def test_a_snapshot_shows_what_lies_beyond_an_open_transaction() -> None:
-    room = SnapshotRoom(split=False)
-    older, newer, _ = room.clients
-    room.play(
+    history = SnapshotHistory(split=False)
+    older, newer, _ = history.clients
+    history.play(
         [("produce", 0, 0), ("flush", 0, 0), ("produce", 1, 0), ("flush", 0, 0), ("commit", 1, 0), ("flush", 0, 0)]
     )
-    taken = room.take()
+    taken = history.take()
     assert taken is not None
     assert (taken.shown["t-0"], taken.up_to_lso["t-0"]) == (["b0.t-0.0"], [])
-    room.end(older, Outcome.COMMIT)
-    room.world.settle()
-    later = room.take()
+    history.end(older, Outcome.COMMIT)
+    history.world.settle()
+    later = history.take()
     assert later is not None
-    assert room.delta(taken.snapshot, later.snapshot)["t-0"] == ["a0.t-0.0"]
-    assert newer.identity.producer_id not in room.views(later)["t-0"].excluded
+    assert history.delta(taken.snapshot, later.snapshot)["t-0"] == ["a0.t-0.0"]
+    assert newer.identity.producer_id not in history.views(later)["t-0"].excluded
 
 
 def test_transactions_that_one_decision_ends_are_shown_together() -> None:
     """Two members of one decision: the first has its marker and is forgotten, the second is still open."""
-    room = SnapshotRoom(split=False)
-    room.play([("produce", 0, 0), ("produce", 1, 1), ("flush", 0, 0)])
-    first, second, _ = room.clients
-    room.end(first, Outcome.COMMIT)
-    room.world.settle()
+    history = SnapshotHistory(split=False)
+    history.play([("produce", 0, 0), ("produce", 1, 1), ("flush", 0, 0)])
+    first, second, _ = history.clients
+    history.end(first, Outcome.COMMIT)
+    history.world.settle()
     members = [
         UnfinishedTransaction(client.identity.producer_id, 0, 7, None, writes_once=True) for client in (first, second)
     ]
@@ -143,10 +143,10 @@ def test_what_is_still_excluded_and_begins_later_has_lost_something() -> None:
 
 
 def test_no_member_of_a_decision_under_way_is_shown() -> None:
-    room = SnapshotRoom(split=True)
-    room.play([("produce", 0, 0), ("produce", 1, 1), ("flush", 0, 0)])
-    world, (complete, opened, _) = room.world, room.clients
-    room.end(complete, Outcome.COMMIT)
+    history = SnapshotHistory(split=True)
+    history.play([("produce", 0, 0), ("produce", 1, 1), ("flush", 0, 0)])
+    world, (complete, opened, _) = history.world, history.clients
+    history.end(complete, Outcome.COMMIT)
     world.settle()
     producer_ids = frozenset(client.identity.producer_id for client in (complete, opened))
     sink = Sink(
@@ -197,22 +197,22 @@ def test_exclusions_of_open_transactions_alone_are_those_of_any_other_mapping(op
 
 
 def test_a_lease_keeps_records_until_it_is_given_up_or_over() -> None:
-    room = SnapshotRoom(split=False)
-    room.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
-    snapshots = room.world.inside.core.log.snapshots
+    history = SnapshotHistory(split=False)
+    history.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
+    snapshots = history.world.inside.core.log.snapshots
     for ends in ("released", "over"):
-        taken = room.take(lease_ms=60_000)
+        taken = history.take(lease_ms=60_000)
         assert taken is not None
         snapshot_id = taken.snapshot.snapshot_id
-        assert room.delete("t-0").held_back
-        room.world.tick(50_000)
+        assert history.delete("t-0").held_back
+        history.world.tick(50_000)
         snapshots.renew(RenewSnapshot(snapshot_id, 60_000), ANYBODY)
-        room.world.tick(50_000)
+        history.world.tick(50_000)
         assert len(snapshots.leases) == 1
         if ends == "released":
             snapshots.release(ReleaseSnapshot(snapshot_id), ANYBODY)
         else:
-            room.world.tick(10_000)
+            history.world.tick(10_000)
         for ask in (
             partial(snapshots.renew, RenewSnapshot(snapshot_id, 1), ANYBODY),
             partial(snapshots.release, ReleaseSnapshot(snapshot_id), ANYBODY),
@@ -220,51 +220,51 @@ def test_a_lease_keeps_records_until_it_is_given_up_or_over() -> None:
             with pytest.raises(Refused, match="lease ran out") as refusal:
                 ask()
             assert refusal.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
-    assert room.delete("t-0").low_watermark == 2
+    assert history.delete("t-0").low_watermark == 2
     with pytest.raises(Refused, match="is not in the log") as gone:
-        room.read_all(taken.snapshot)
+        history.read_all(taken.snapshot)
     assert gone.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_leases_that_overlap_do_not_hold_for_ever_what_shall_go() -> None:
     """Whoever comes while another reader holds records that somebody wants gone begins behind them."""
-    room = SnapshotRoom(split=False)
-    room.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
-    leases = room.world.inside.core.log.snapshots.leases
-    held = room.take(60_000)
+    history = SnapshotHistory(split=False)
+    history.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
+    leases = history.world.inside.core.log.snapshots.leases
+    held = history.take(60_000)
     assert held is not None
-    assert room.delete("t-0").held_back
+    assert history.delete("t-0").held_back
     for _ in range(3):
-        before, held = held, room.take(60_000)
+        before, held = held, history.take(60_000)
         assert held is not None
-        assert room.views(held)["t-0"].start_offset == room.views(held)["t-0"].end_offset
-        assert room.read_all(before.snapshot) == before.shown, "who came first reads on"
+        assert history.views(held)["t-0"].start_offset == history.views(held)["t-0"].end_offset
+        assert history.read_all(before.snapshot) == before.shown, "who came first reads on"
         leases.release(before.snapshot.snapshot_id)
-    deleted = room.delete("t-0")
+    deleted = history.delete("t-0")
     assert (deleted.low_watermark, deleted.held_back) == (2, "")
 
 
 def test_what_takes_no_lease_begins_where_the_log_does() -> None:
-    room = SnapshotRoom(split=False)
-    room.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
-    held = room.take(60_000)
+    history = SnapshotHistory(split=False)
+    history.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
+    held = history.take(60_000)
     assert held is not None
-    room.delete("t-0")
-    unheld = room.take()
+    history.delete("t-0")
+    unheld = history.take()
     assert unheld is not None
     assert unheld.shown == held.shown
-    room.world.inside.core.log.snapshots.leases.release(held.snapshot.snapshot_id)
-    again = room.take(60_000)
+    history.world.inside.core.log.snapshots.leases.release(held.snapshot.snapshot_id)
+    again = history.take(60_000)
     assert again is not None
     assert again.shown == held.shown, "nobody held it, and nobody has asked since"
 
 
 def test_a_lease_of_several_parts_ends_with_the_last_of_them() -> None:
-    room = SnapshotRoom(split=False)
-    room.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
-    held = room.take(60_000)
+    history = SnapshotHistory(split=False)
+    history.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
+    held = history.take(60_000)
     assert held is not None
-    snapshots = room.world.inside.core.log.snapshots
+    snapshots = history.world.inside.core.log.snapshots
     snapshot_id = held.snapshot.snapshot_id
 
     def release(part: int, parts: int) -> None:
@@ -277,17 +277,17 @@ def test_a_lease_of_several_parts_ends_with_the_last_of_them() -> None:
             release(part, parts)
         assert refusal.value.code is ErrorCode.INVALID_REQUEST
     snapshots.renew(RenewSnapshot(snapshot_id, 60_000), ANYBODY)
-    assert room.delete("t-0").held_back
+    assert history.delete("t-0").held_back
     release(1, 3)
-    assert not room.delete("t-0").held_back
+    assert not history.delete("t-0").held_back
     with pytest.raises(Refused) as refusal:
         release(1, 3)
     assert refusal.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
 
 
 def test_leases_are_few_and_bounded() -> None:
-    room = SnapshotRoom(split=False)
-    snapshots, name = room.world.inside.core.log.snapshots, partition_name("t-0")
+    history = SnapshotHistory(split=False)
+    snapshots, name = history.world.inside.core.log.snapshots, partition_name("t-0")
     one = TakeSnapshot((name,), 1)
     assert len({snapshots.take(one, ANYBODY).result().snapshot_id for _ in range(LEASES_MAX)}) == LEASES_MAX
     refused = {
@@ -300,57 +300,57 @@ def test_leases_are_few_and_bounded() -> None:
     }
     for command, why in refused.items():
         reply = called(partial(snapshots.take, command, ANYBODY))
-        room.world.settle()
+        history.world.settle()
         with pytest.raises(Refused, match=why):
             reply.result()
-    room.world.tick(1)
+    history.world.tick(1)
     assert not len(snapshots.leases)
     assert snapshots.take(one, ANYBODY).result().snapshot_id
 
 
 def test_no_snapshot_is_taken_while_a_coordinator_is_away() -> None:
-    room = SnapshotRoom(split=True)
-    room.world.unload("a")
-    room.world.settle()
-    snapshots = room.world.inside.core.log.snapshots
+    history = SnapshotHistory(split=True)
+    history.world.unload("a")
+    history.world.settle()
+    snapshots = history.world.inside.core.log.snapshots
     with pytest.raises(Refused, match="load it") as refusal:
         snapshots.take(TakeSnapshot([partition_name("t-0")]), ANYBODY)
     assert refusal.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_a_snapshot_outlives_the_server_and_knows_a_log_that_lost_something() -> None:
-    room = SnapshotRoom(split=False)
-    backup = room.world.back_up()
-    room.play(
+    history = SnapshotHistory(split=False)
+    backup = history.world.back_up()
+    history.play(
         [("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0), ("produce", 1, 1), ("flush", 0, 0)]
     )
-    taken = room.take(lease_ms=60_000)
+    taken = history.take(lease_ms=60_000)
     assert taken is not None
-    room.world.crash()
-    room.world.settle()
-    assert room.read_all(taken.snapshot) == taken.shown
-    room.world.restore(backup)
-    room.world.settle()
+    history.world.crash()
+    history.world.settle()
+    assert history.read_all(taken.snapshot) == taken.shown
+    history.world.restore(backup)
+    history.world.settle()
     with pytest.raises(Diverged, match="planned in leader epoch"):
-        room.read_all(taken.snapshot)
-    room.world.delete_topic("t")
-    room.world.settle()
+        history.read_all(taken.snapshot)
+    history.world.delete_topic("t")
+    history.world.settle()
     with pytest.raises(Refused) as refusal:
-        room.read_all(taken.snapshot)
+        history.read_all(taken.snapshot)
     assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_what_snapshots_show_is_measured_as_it_is_read() -> None:
     for seed in range(4):
-        room = _history(seed, split=False)
-        for taken in room.taken:
-            for partition, view in room.views(taken).items():
-                found = room.measure(partition, view)
+        history = _history(seed, split=False)
+        for taken in history.taken:
+            for partition, view in history.views(taken).items():
+                found = history.measure(partition, view)
                 assert sum(step.records for step in found) == len(taken.shown[partition])
 
 
 def test_a_range_of_a_snapshot_says_where_it_ends_and_is_committed() -> None:
-    room = SnapshotRoom(split=False)
+    history = SnapshotHistory(split=False)
     name, shown = partition_name("t-0"), SnapshotFilter()
     for item, options in (
         (FetchItem(name, 0, shown=shown), {}),
@@ -359,32 +359,32 @@ def test_a_range_of_a_snapshot_says_where_it_ends_and_is_committed() -> None:
         (FetchItem(name, 0, 1, end_epoch=0, shown=shown), {"isolation": Isolation.READ_UNCOMMITTED}),
     ):
         with pytest.raises(Refused, match="a snapshot"):
-            room.world.inside.log.fetch(Fetch((item,), **options), ANYBODY)  # type: ignore[arg-type]  # as named
+            history.world.inside.log.fetch(Fetch((item,), **options), ANYBODY)  # type: ignore[arg-type]  # as named
 
 
 @BOTH_WAYS
 def test_damage_in_the_range_of_a_snapshot_is_told_with_where_it_goes_on(split: bool) -> None:
     """A delta below the earlier end tells it too, although it shows nothing of the damaged batch."""
-    room = SnapshotRoom(split=split)
-    opened, closed, _ = room.clients
-    room.play([("produce", 0, 0), ("flush", 0, 0)])
-    room.play([("produce", 1, 0), ("produce", 1, 1), ("flush", 0, 0)])
-    room.play([("produce", 1, 1), ("flush", 0, 0)])
-    room.end(closed, Outcome.COMMIT)
-    room.world.settle()
-    before = room.take()
-    room.end(opened, Outcome.COMMIT)
-    room.world.settle()
-    after = room.take()
+    history = SnapshotHistory(split=split)
+    opened, closed, _ = history.clients
+    history.play([("produce", 0, 0), ("flush", 0, 0)])
+    history.play([("produce", 1, 0), ("produce", 1, 1), ("flush", 0, 0)])
+    history.play([("produce", 1, 1), ("flush", 0, 0)])
+    history.end(closed, Outcome.COMMIT)
+    history.world.settle()
+    before = history.take()
+    history.end(opened, Outcome.COMMIT)
+    history.world.settle()
+    after = history.take()
     assert before is not None
     assert after is not None
-    store, ordinal = room.world.shelf.store, room.world.inside.catalog.resolve(*partition_name("t-0")).ordinal
+    store, ordinal = history.world.shelf.store, history.world.inside.catalog.resolve(*partition_name("t-0")).ordinal
     assert isinstance(store, MemoryStore)
     store.damage(Family.LOG, log_key(ordinal, 1), Damage.VALUE)
-    for read in (partial(room.read_all, before.snapshot), partial(room.delta, before.snapshot, after.snapshot)):
+    for read in (partial(history.read_all, before.snapshot), partial(history.delta, before.snapshot, after.snapshot)):
         with pytest.raises(CoordinatorError) as told:
             read()
         assert told.value.code is ErrorCode.CORRUPT_MESSAGE
-    views = room.views(before)
-    assert scan_in(room.world, "t-1", scan_of(views["t-1"])) == before.shown["t-1"]
-    assert scan_in(room.world, "t-0", replace(scan_of(views["t-0"]), start_offset=2)) == []
+    views = history.views(before)
+    assert scan_in(history.world, "t-1", scan_of(views["t-1"])) == before.shown["t-1"]
+    assert scan_in(history.world, "t-0", replace(scan_of(views["t-0"]), start_offset=2)) == []

@@ -16,7 +16,7 @@ from coordinator_server.calls import Unanswered
 from coordinator_server.grpc_front.session import Session, SessionLimits
 from tests.fuzz.choices import Choices
 from tests.permissions.cases import CASES
-from tests.permissions.guarded_room import METHODS, ROOT, STRANGER, GuardedRoom
+from tests.permissions.guarded_front import METHODS, ROOT, STRANGER, GuardedFront
 
 CALLS_MAX: Final = 6
 """Calls out of one input."""
@@ -41,12 +41,12 @@ class Found(AssertionError):
 class Requests:
     """Makes messages out of choices: a field is left out, names what is there, is at a limit, or is anything."""
 
-    def __init__(self, room: GuardedRoom) -> None:
-        named = room.names
-        self._room = room
+    def __init__(self, front: GuardedFront) -> None:
+        named = front.names
+        self._front = front
         self._texts = [*named.all(), "", "*", "nothing", "__consumer_offsets", "a" * 250, "\0", "é́", "User:root"]
-        self._ids = [room.identity(name)["producer_id"] for name in (named.id, named.prepared)]
-        self._known = [(case.method, case.make(room, named).SerializeToString()) for case in CASES]
+        self._ids = [front.identity(name)["producer_id"] for name in (named.id, named.prepared)]
+        self._known = [(case.method, case.make(front, named).SerializeToString()) for case in CASES]
         """Requests that make sense, one for each way to call a procedure."""
         self._bodies = [b"", named.topic_id, b"x", PROTOCOL]
 
@@ -121,10 +121,10 @@ class Server:
 
     def __init__(self, by: CallContext, *, lane: bool = True) -> None:
         self._by = by
-        self._room = GuardedRoom(lane=lane)
-        self._room.dispatcher.watching.on_defect = _met
-        self._requests = Requests(self._room)
-        self._session = Session(self._room.dispatcher, self._room.world.clock, by, SessionLimits())
+        self._front = GuardedFront(lane=lane)
+        self._front.dispatcher.watching.on_defect = _met
+        self._requests = Requests(self._front)
+        self._session = Session(self._front.dispatcher, self._front.world.clock, by, SessionLimits())
 
     def calls(self, data: bytes) -> None:
         """Some calls, one after the other."""
@@ -133,7 +133,7 @@ class Server:
             if choices.is_spent:
                 break
             method, body = self._requests.request(choices)
-            self._watched(lambda method=method, body=body: _read(self._room.dispatcher(method, body, self._by)))
+            self._watched(lambda method=method, body=body: _read(self._front.dispatcher(method, body, self._by)))
 
     def session(self, data: bytes) -> None:
         """One message of a session, which lives on, unless it is refused."""
@@ -154,18 +154,18 @@ class Server:
         self._watched(lambda: self._receive(message))
 
     def _receive(self, message: bytes) -> None:
-        world = self._room.world
+        world = self._front.world
         try:
             self._session.receive(message)
         except Unanswered:
             self._session.close()
-            self._session = Session(self._room.dispatcher, world.clock, self._by, SessionLimits())
+            self._session = Session(self._front.dispatcher, world.clock, self._by, SessionLimits())
         while (body := self._session.take()) is not None:
             session_pb2.SessionResponse.FromString(body)
 
     def _watched(self, ask: Callable[[], None]) -> None:
         """Ask; of somebody without rights nothing may change."""
-        world = self._room.world
+        world = self._front.world
         if self._by is STRANGER:
             ask()
             if world.flush():
@@ -178,9 +178,9 @@ class Server:
 
     def check(self) -> None:
         """What must hold after any requests: what is stored rebuilds what is known, and breaks no promise."""
-        self._room.world.settle()
-        self._room.world.check_replay()
-        self._room.world.check_stored()
+        self._front.world.settle()
+        self._front.world.check_replay()
+        self._front.world.check_stored()
 
 
 def _read(reply: Pending[bytes]) -> None:

@@ -156,7 +156,7 @@ def test_a_registered_kind_is_listed_stored_and_loaded(world: World) -> None:
 
 def test_what_a_registered_kind_owes_after_a_load_is_done(world: World) -> None:
     world.restart()
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert listed(world) == [("q", "queue", "Empty")]
 
 

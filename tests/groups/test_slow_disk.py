@@ -304,6 +304,6 @@ def test_nobody_is_missed_who_does_what_it_must(seed: int) -> None:
     assert disk.kinds >= {"session", "join", "sync", "rebalance"}
     for client in disk.clients:
         client.is_alive = False
-    disk.world.wait(120_000)
-    disk.world.wait(600_000)
+    disk.world.pass_time(120_000)
+    disk.world.pass_time(600_000)
     assert disk.world.groups.timers() == {}

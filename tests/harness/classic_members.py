@@ -117,7 +117,7 @@ class ClassicGroups:
         """They join a group that was Empty, the first one first, and are answered; nobody has brought an assignment."""
         joining = [member.join_as_new() for member in members]
         for _window in range(4):
-            self.world.wait(DELAY_MS)
+            self.world.pass_time(DELAY_MS)
             if all(reply.is_settled for reply in joining):
                 break
         assert [code(reply.result()) for reply in joining] == [OK] * len(members)

@@ -59,6 +59,7 @@ from tests.harness.inside import Inside, WorldOptions
 from tests.harness.manual_clock import ManualClock
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.shelf import MemoryShelf, Shelf
+from tests.harness.sinks import Sinks
 from tests.harness.unwritten import Unwritten
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.requests import (
@@ -129,6 +130,11 @@ class World:
     def offsets(self) -> CommittedOffsets:
         """The offsets that groups have committed."""
         return CommittedOffsets(self)
+
+    @cached_property
+    def sinks(self) -> Sinks:
+        """The sink of an engine."""
+        return Sinks(self)
 
     # What happens to the server
 
@@ -222,7 +228,7 @@ class World:
         self.clock.advance(end_ms - self.clock.monotonic_ms())
         then()
 
-    def wait(self, elapsed_ms: int) -> None:
+    def pass_time(self, elapsed_ms: int) -> None:
         """Let time pass and timers expire, each at its time; what they stage is flushed, and before all that what was
         staged before."""
         self.settle()

@@ -21,7 +21,7 @@ from partition_log.state import (
     PartitionHead,
     ProducerEntry,
 )
-from tests.conformance.transactions.room import Client, Room
+from tests.conformance.transactions.case_world import CaseWorld, Client
 from txn_coordinator.state import Identity
 from txnctl.stopped import stored
 from txnctl.stopped.store_verify import verify_store
@@ -104,101 +104,101 @@ def test_many_are_looked_at_in_several_steps_and_none_is_left_out() -> None:
 # In a whole server
 
 
-def room_that_forgets(*, split: bool = False) -> Room:
-    return Room(split=split, producer_expiration_ms=EXPIRATION_MS)
+def room_that_forgets(*, split: bool = False) -> CaseWorld:
+    return CaseWorld(split=split, producer_expiration_ms=EXPIRATION_MS)
 
 
-def idle(room: Room) -> None:
+def idle(world: CaseWorld) -> None:
     """Let so much time pass that whoever may be forgotten is. In two steps: nobody flushes within one, and the next
     look waits until what the last one saw is durable."""
     for _ in range(2):
-        room.tick(EXPIRATION_MS)
-        room.settle()
+        world.tick(EXPIRATION_MS)
+        world.settle()
 
 
-def rows(room: Room) -> int:
+def rows(world: CaseWorld) -> int:
     """Stored entries of producers."""
-    store = room.shelf.store
+    store = world.shelf.store
     return sum(len(stored.producers(store, ordinal)) for ordinal in stored.heads(store))
 
 
-def remembered(room: Room) -> list[int]:
+def remembered(world: CaseWorld) -> list[int]:
     """Where the last transactions of forgotten producers begin, in t-0."""
-    return [end.first_offset for end in stored.remembered_ends(room.shelf.store, 0)]
+    return [end.first_offset for end in stored.remembered_ends(world.shelf.store, 0)]
 
 
-def head(room: Room, partition: str = "t-0") -> PartitionHead:
-    return room.inside.state().heads[partition]
+def head(world: CaseWorld, partition: str = "t-0") -> PartitionHead:
+    return world.inside.state().heads[partition]
 
 
-def promises_hold(room: Room) -> bool:
-    return [check.violations for check in verify_store(room.shelf.store) if check.violation_count] == []
+def promises_hold(world: CaseWorld) -> bool:
+    return [check.violations for check in verify_store(world.shelf.store) if check.violation_count] == []
 
 
 def test_they_leave_memory_and_store_once_that_is_durable() -> None:
-    room = room_that_forgets()
-    room.ongoing().commit()
-    room.tick(2 * EXPIRATION_MS)
-    assert not room.inside.runtime.groups.is_idle
-    assert len(room.remembered("t-0")) == 1, "it is not durable yet"
-    room.crash()
-    assert (len(room.remembered("t-0")), rows(room)) == (1, 1)
-    idle(room)
-    assert (len(room.remembered("t-0")), rows(room), remembered(room)) == (0, 0, [0])
-    room.check_replay()
-    room.crash()
-    assert room.visible() == ["a"]
-    assert promises_hold(room)
+    world = room_that_forgets()
+    world.ongoing().commit()
+    world.tick(2 * EXPIRATION_MS)
+    assert not world.inside.runtime.groups.is_idle
+    assert len(world.remembered("t-0")) == 1, "it is not durable yet"
+    world.crash()
+    assert (len(world.remembered("t-0")), rows(world)) == (1, 1)
+    idle(world)
+    assert (len(world.remembered("t-0")), rows(world), remembered(world)) == (0, 0, [0])
+    world.check_replay()
+    world.crash()
+    assert world.visible() == ["a"]
+    assert promises_hold(world)
 
 
 def test_what_they_aborted_stays_hidden() -> None:
-    room = room_that_forgets()
-    client = room.ongoing()
+    world = room_that_forgets()
+    client = world.ongoing()
     client.abort()
-    idle(room)
+    idle(world)
     client.write("t-0", "b")
     client.commit()
-    idle(room)
+    idle(world)
     for _start in range(2):
-        assert room.visible() == ["b"]
-        room.crash()
-    assert promises_hold(room)
+        assert world.visible() == ["b"]
+        world.crash()
+    assert promises_hold(world)
 
 
 def test_a_deleted_topic_takes_its_producers_along() -> None:
-    room = room_that_forgets()
-    room.ongoing().commit()
-    room.tick(2 * EXPIRATION_MS)
-    assert not room.inside.runtime.groups.is_idle
-    room.delete_topic("t")
-    room.settle()
-    idle(room)
-    assert list(room.shelf.store.scan(Family.PRODUCERS, b"", b"\xff" * 24)) == []
+    world = room_that_forgets()
+    world.ongoing().commit()
+    world.tick(2 * EXPIRATION_MS)
+    assert not world.inside.runtime.groups.is_idle
+    world.delete_topic("t")
+    world.settle()
+    idle(world)
+    assert list(world.shelf.store.scan(Family.PRODUCERS, b"", b"\xff" * 24)) == []
 
 
 def test_a_marker_that_is_sent_again_is_not_written_again() -> None:
     """A partition stands still for so long that another one of the transaction forgets the producer. Then all markers
     are sent anew."""
-    room = room_that_forgets(split=True)
-    client = room.ongoing()
+    world = room_that_forgets(split=True)
+    client = world.ongoing()
     client.add("t-1")
     client.write("t-1", "b")
-    room.answers_markers(AWAY, "t-1")
+    world.answers_markers(AWAY, "t-1")
     client.commit()
-    idle(room)
-    assert room.remembered("t-0") == ()
-    assert room.state() == "PrepareCommit"
-    room.crash()
-    room.tick(EXPIRATION_MS)
-    room.settle()
-    assert room.state() == "CompleteCommit"
-    assert [len(room.markers(partition)) for partition in ("t-0", "t-1")] == [1, 1]
-    assert promises_hold(room)
+    idle(world)
+    assert world.remembered("t-0") == ()
+    assert world.state() == "PrepareCommit"
+    world.crash()
+    world.tick(EXPIRATION_MS)
+    world.settle()
+    assert world.state() == "CompleteCommit"
+    assert [len(world.markers(partition)) for partition in ("t-0", "t-1")] == [1, 1]
+    assert promises_hold(world)
 
 
-def marker_of(room: Room, client: Client, partition: str) -> Marker:
+def marker_of(world: CaseWorld, client: Client, partition: str) -> Marker:
     """The only marker of the partition, as it was sent."""
-    (entry,) = room.markers(partition)
+    (entry,) = world.markers(partition)
     assert entry.marker is not None
     payload = entry.marker
     return Marker(
@@ -216,51 +216,51 @@ def marker_of(room: Room, client: Client, partition: str) -> Marker:
 def test_a_late_marker_does_not_end_the_next_transaction(version: int) -> None:
     """It holds even where the epoch is the same: version 1 added the partition to one transaction and writes to it in
     the next."""
-    room = room_that_forgets()
-    client = room.ready(version=version)
+    world = room_that_forgets()
+    client = world.ready(version=version)
     client.add("t-0")
     client.abort()
-    late = marker_of(room, client, "t-0")
-    idle(room)
+    late = marker_of(world, client, "t-0")
+    idle(world)
     client.add("t-0")
     assert client.write("t-0", "a") == 0
-    end = head(room).log_end_offset
+    end = head(world).log_end_offset
     for _start in range(2):
-        room.told(room.send_marker("t-0", late))
-        assert (head(room).log_end_offset, head(room).open_transactions) == (end, 1)
-        room.crash()
-        room.settle()
+        world.told(world.send_marker("t-0", late))
+        assert (head(world).log_end_offset, head(world).open_transactions) == (end, 1)
+        world.crash()
+        world.settle()
     client.commit()
-    room.told(room.send_marker("t-0", late))
-    assert room.visible() == ["a"]
-    assert promises_hold(room)
+    world.told(world.send_marker("t-0", late))
+    assert world.visible() == ["a"]
+    assert promises_hold(world)
 
 
 def test_a_batch_of_an_ended_transaction_comes_too_late_for_a_partition_that_forgot() -> None:
-    room = room_that_forgets()
-    client = room.ongoing()
+    world = room_that_forgets()
+    client = world.ongoing()
     client.commit()
-    idle(room)
+    idle(world)
     assert client.write("t-0", "a", shown=client.before(), sequence=0) == 47
     assert client.write("t-0", "z", shown=client.before(), sequence=1) == 47
-    assert room.remembered("t-0") == ()
-    assert room.visible() == ["a"]
+    assert world.remembered("t-0") == ()
+    assert world.visible() == ["a"]
 
 
 def test_a_batch_of_an_open_transaction_is_recognised_however_late_it_comes() -> None:
-    room = room_that_forgets()
-    client = room.ongoing()
-    idle(room)
+    world = room_that_forgets()
+    client = world.ongoing()
+    idle(world)
     assert client.write("t-0", "a", sequence=0) == 0
     client.commit()
-    assert room.visible() == ["a"]
+    assert world.visible() == ["a"]
 
 
 def test_producers_that_start_anew_are_what_their_log_says() -> None:
     """Every way in which one can come back, for the checks of the store: they know only the log, which does not tell
     who was forgotten."""
-    room = room_that_forgets()
-    client, old = room.ready(), room.ready("old", version=1)
+    world = room_that_forgets()
+    client, old = world.ready(), world.ready("old", version=1)
     for _round in range(3):
         client.write("t-0", "a")
         client.commit()
@@ -269,12 +269,12 @@ def test_producers_that_start_anew_are_what_their_log_says() -> None:
         old.commit()
         for identity in (Identity(77, 3), Identity(78, 3)):
             assert client.write("t-2", "c", shown=identity, sequence=0, plain=True) == 0
-        assert promises_hold(room)
-        idle(room)
-        assert promises_hold(room)
+        assert promises_hold(world)
+        idle(world)
+        assert promises_hold(world)
         assert client.write("t-2", "d", shown=Identity(77, 1), sequence=0, plain=True) == 0, "an older epoch"
-        idle(room)
+        idle(world)
     old.add("t-1")
     old.commit()
-    room.settle()
-    assert promises_hold(room)
+    world.settle()
+    assert promises_hold(world)

@@ -38,7 +38,7 @@ PRODUCER_ID, OTHER_PRODUCER_ID = 1, 2
 TURN = Turn(now_ms=5_000)
 
 
-class Room:
+class StoredPartition:
     """One partition, and the rows that it was stored as."""
 
     def __init__(self, config: PartitionConfig) -> None:
@@ -158,13 +158,13 @@ of another producer."""
 def test_one_step_is_as_good_as_many(
     config: PartitionConfig, transactions: list[tuple[list[tuple[int, int]], Outcome, tuple[int, ...]]]
 ) -> None:
-    steps, at_once = Room(config), Room(config)
+    steps, at_once = StoredPartition(config), StoredPartition(config)
     for epoch, (sent, outcome, opening) in enumerate(transactions):
         appends = [steps.batch(PRODUCER_ID, epoch, count, timestamp_ms=timestamp_ms) for count, timestamp_ms in sent]
-        for room in (steps, at_once):
+        for partition in (steps, at_once):
             for producer_id in opening:
-                append = appends[0] if producer_id == PRODUCER_ID else room.batch(OTHER_PRODUCER_ID, 0, 1)
-                room.perform(lambda log, append=append: log.decide_append(TURN, append=append))  # type: ignore[misc]
+                append = appends[0] if producer_id == PRODUCER_ID else partition.batch(OTHER_PRODUCER_ID, 0, 1)
+                partition.perform(lambda log, append=append: log.decide_append(TURN, append=append))  # type: ignore[misc]
         ending = marker(PRODUCER_ID, epoch, outcome, csn=epoch + 1)
         first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, 0, None, TURN))  # type: ignore[misc]
         steps.perform(lambda log, ending=ending: log.decide_marker(TURN, ordinal=ORDINAL, marker=ending))  # type: ignore[misc]
@@ -199,7 +199,7 @@ class Producers:
     """The epochs of some producers, and which of them have a transaction open."""
 
     def __init__(self) -> None:
-        self.room = Room(PartitionConfig())
+        self.partition = StoredPartition(PartitionConfig())
         self._epochs: dict[int, int] = {}
         self._open: set[int] = set()
         self._csn = 0
@@ -207,7 +207,7 @@ class Producers:
     def take(self, draft: PartitionDraft, producer_id: int, step: str, outcome: Outcome) -> None:
         epoch = self._epochs.get(producer_id, 0)
         if step == "append" or (step == "whole" and producer_id in self._open):
-            append = self.room.batch(producer_id, epoch, 1)
+            append = self.partition.batch(producer_id, epoch, 1)
             draft.append(append.header, append.offsetless, 0)
             self._open.add(producer_id)
             return
@@ -217,7 +217,7 @@ class Producers:
         if step == "end":
             draft.end(marker(producer_id, epoch, outcome, self._csn))
             return
-        append = self.room.batch(producer_id, epoch, 1)
+        append = self.partition.batch(producer_id, epoch, 1)
         draft.append_and_end(append.header, append.offsetless, marker(producer_id, epoch, Outcome.COMMIT, self._csn))
 
 
@@ -228,21 +228,21 @@ def test_a_draft_of_several_producers_is_as_good_as_one_for_each_step(
 ) -> None:
     steps, at_once = Producers(), Producers()
     for taken in drafts:
-        draft = at_once.room.draft()
+        draft = at_once.partition.draft()
         for producer_id, step in taken:
-            single = steps.room.draft()
+            single = steps.partition.draft()
             steps.take(single, producer_id, step, Outcome.COMMIT)
-            steps.room.put(single)
+            steps.partition.put(single)
             at_once.take(draft, producer_id, step, Outcome.COMMIT)
-        at_once.room.put(draft)
-        assert at_once.room.shard.open_transactions(ORDINAL) == steps.room.shard.open_transactions(ORDINAL)
-        assert at_once.room.producers_and_aborts() == steps.room.producers_and_aborts()
-        assert at_once.room.shown() == steps.room.shown()
+        at_once.partition.put(draft)
+        assert at_once.partition.shard.open_transactions(ORDINAL) == steps.partition.shard.open_transactions(ORDINAL)
+        assert at_once.partition.producers_and_aborts() == steps.partition.producers_and_aborts()
+        assert at_once.partition.shown() == steps.partition.shown()
 
 
 def test_a_draft_tells_of_an_abort_where_its_marker_is_although_other_batches_follow() -> None:
     producers = Producers()
-    draft = producers.room.draft()
+    draft = producers.partition.draft()
     for producer_id, step in ((1, "append"), (2, "append"), (1, "end"), (2, "append")):
         producers.take(draft, producer_id, step, Outcome.ABORT)
     record, grew = draft.record()
@@ -258,16 +258,16 @@ def test_a_draft_tells_of_an_abort_where_its_marker_is_although_other_batches_fo
 def test_a_whole_transaction_is_recorded_as_its_batch_and_its_marker(before: Sequence[int], *, is_open: bool) -> None:
     producers, epoch = Producers(), before.count(PRODUCER_ID)
     for producer_id in before:
-        draft = producers.room.draft()
+        draft = producers.partition.draft()
         producers.take(draft, producer_id, "whole", Outcome.COMMIT)
-        producers.room.put(draft)
+        producers.partition.put(draft)
     if is_open:
-        draft = producers.room.draft()
+        draft = producers.partition.draft()
         producers.take(draft, OTHER_PRODUCER_ID, "append", Outcome.COMMIT)
-        producers.room.put(draft)
-    append = producers.room.batch(PRODUCER_ID, epoch, 2, timestamp_ms=9)
+        producers.partition.put(draft)
+    append = producers.partition.batch(PRODUCER_ID, epoch, 2, timestamp_ms=9)
     ending = marker(PRODUCER_ID, epoch, Outcome.COMMIT, csn=9)
-    whole, apart = producers.room.draft(), producers.room.draft()
+    whole, apart = producers.partition.draft(), producers.partition.draft()
     first_offset = whole.append_and_end(append.header, append.offsetless, ending)
     assert apart.append(append.header, append.offsetless, 0) == first_offset
     apart.end(ending)
@@ -276,21 +276,21 @@ def test_a_whole_transaction_is_recorded_as_its_batch_and_its_marker(before: Seq
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_readers_wait_for_the_transaction_that_was_opened_behind_the_ended_one(outcome: Outcome) -> None:
-    room = Room(PartitionConfig())
+    partition = StoredPartition(PartitionConfig())
     for producer_id in (PRODUCER_ID, OTHER_PRODUCER_ID):
-        room.perform(lambda log, append=room.batch(producer_id, 0, 1): log.decide_append(TURN, append=append))  # type: ignore[misc]
-    more, ending = room.batch(PRODUCER_ID, 0, 1), marker(PRODUCER_ID, 0, outcome, 1)
-    room.perform(lambda log: log.decide_append_all([more], 0, ending, TURN))
-    head = room.shard.durable_head(ORDINAL)
+        partition.perform(lambda log, append=partition.batch(producer_id, 0, 1): log.decide_append(TURN, append=append))  # type: ignore[misc]
+    more, ending = partition.batch(PRODUCER_ID, 0, 1), marker(PRODUCER_ID, 0, outcome, 1)
+    partition.perform(lambda log: log.decide_append_all([more], 0, ending, TURN))
+    head = partition.shard.durable_head(ORDINAL)
     assert head is not None
     assert (head.last_stable_offset, head.log_end_offset) == (1, 4)
 
 
 def test_it_is_one_record() -> None:
-    room = Room(PartitionConfig())
-    appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1)]
+    partition = StoredPartition(PartitionConfig())
+    appends = [partition.batch(PRODUCER_ID, 0, 2), partition.batch(PRODUCER_ID, 0, 1)]
     ending = marker(PRODUCER_ID, 0, Outcome.COMMIT, 1)
-    (record,) = (each.value for each in room.shard.decide_append_all(appends, 0, ending, TURN).records)
+    (record,) = (each.value for each in partition.shard.decide_append_all(appends, 0, ending, TURN).records)
     assert isinstance(record, RowsAppended)
     assert [last_offset for last_offset, _row in record.rows] == [1, 3], "the marker is the tail of the last row"
 
@@ -300,15 +300,15 @@ def test_a_batch_that_does_not_follow_refuses_all_of_them() -> None:
         lambda log, appends: log.decide_append_all(appends, 0, None, TURN),
         lambda log, appends: log.decide_append_all(appends, 0, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN),
     ):
-        room = Room(PartitionConfig())
-        appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1, gap=3)]
-        refused = room.perform(lambda log, decide=decide, appends=appends: decide(log, appends))  # type: ignore[misc]
+        partition = StoredPartition(PartitionConfig())
+        appends = [partition.batch(PRODUCER_ID, 0, 2), partition.batch(PRODUCER_ID, 0, 1, gap=3)]
+        refused = partition.perform(lambda log, decide=decide, appends=appends: decide(log, appends))  # type: ignore[misc]
         assert refused is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert room.stored() == []
+        assert partition.stored() == []
 
 
 def test_a_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
-    room = Room(PartitionConfig())
+    partition = StoredPartition(PartitionConfig())
     later = Marker(
         producer_id=PRODUCER_ID,
         txn_epoch=0,
@@ -318,19 +318,19 @@ def test_a_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
         outcome=Outcome.ABORT,
         csn=1,
     )
-    room.perform(lambda log: log.decide_marker(TURN, ordinal=ORDINAL, marker=later))
-    before = room.stored()
-    appends = [room.batch(PRODUCER_ID, 0, 1)]
-    refused = room.perform(
+    partition.perform(lambda log: log.decide_marker(TURN, ordinal=ORDINAL, marker=later))
+    before = partition.stored()
+    appends = [partition.batch(PRODUCER_ID, 0, 1)]
+    refused = partition.perform(
         lambda log: log.decide_append_all(appends, 0, marker(PRODUCER_ID, 0, Outcome.COMMIT, 2), TURN)
     )
     assert refused is ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert room.stored() == before
+    assert partition.stored() == before
 
 
 def test_what_was_appended_outside_of_the_transaction_is_no_part_of_it() -> None:
-    room = Room(PartitionConfig())
-    transactional = room.batch(PRODUCER_ID, 0, 1)
+    partition = StoredPartition(PartitionConfig())
+    transactional = partition.batch(PRODUCER_ID, 0, 1)
     header = BatchHeader(
         base_offset=0,
         record_count=1,
@@ -342,8 +342,8 @@ def test_what_was_appended_outside_of_the_transaction_is_no_part_of_it() -> None
         encoding=Encoding.RECORDS_V1,
     )
     plain = Append(ORDINAL, header, encode_offsetless(header, b"payload"), is_admitted=True)
-    room.perform(lambda log: log.decide_append(TURN, append=plain))
-    refused = room.perform(
+    partition.perform(lambda log: log.decide_append(TURN, append=plain))
+    refused = partition.perform(
         lambda log: log.decide_append_all([transactional], 0, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)
     )
     assert refused is ErrorCode.DUPLICATE_SEQUENCE_NUMBER

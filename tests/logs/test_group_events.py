@@ -58,7 +58,7 @@ def test_a_group_begins(observed: ObservedGroups, lines: Lines) -> None:
         line("member_joined", member_id=member.member_id, **CLIENT),
         line("rebalance_started", cause="a member joined", **CLIENT),
     ]
-    observed.world.wait(DELAY_MS)
+    observed.world.pass_time(DELAY_MS)
     observed.world.classic.assign([member], {})
     assert told(lines) == [line("rebalance_completed", generation=1, members=1, elapsed_ms=DELAY_MS, **NAMELESS)]
 
@@ -75,9 +75,9 @@ def test_a_member_leaves(observed: ObservedGroups, lines: Lines) -> None:
 def test_a_member_falls_silent(observed: ObservedGroups, lines: Lines) -> None:
     leader, follower = observed.pair()
     lines.text()
-    observed.world.wait(4_000)
+    observed.world.pass_time(4_000)
     leader.beats()
-    observed.world.wait(1_000)
+    observed.world.pass_time(1_000)
     removed, _started = told(lines)
     advice = removed.pop("advice")
     assert removed == line("member_removed", "warning", member_id=follower.member_id, reason="session", **ITSELF)
@@ -90,7 +90,7 @@ def test_a_member_is_too_slow(observed: ObservedGroups, lines: Lines) -> None:
     second.joins("foo", "bar")
     first.beats()
     lines.text()
-    observed.world.wait(10_000)
+    observed.world.pass_time(10_000)
     removed = told(lines)[0]
     assert (removed["event"], removed["member_id"], removed["reason"]) == ("member_removed", "first", "rebalance")
     assert "max_poll_interval_ms" in removed["advice"]
@@ -135,7 +135,7 @@ def test_a_rebalance_that_took_long_is_a_warning(observed: ObservedGroups, lines
     leader, follower = observed.world.classic.subscriber(**timeouts), observed.world.classic.subscriber(**timeouts)
     observed.world.classic.form(leader, follower, plan={})
     leader.joining()
-    observed.world.wait(SLOW_REBALANCE_MS)
+    observed.world.pass_time(SLOW_REBALANCE_MS)
     follower.joins()
     lines.text()
     observed.world.classic.assign([leader, follower], {})
@@ -188,7 +188,7 @@ def test_a_group_changes_its_protocol(observed: ObservedGroups, lines: Lines) ->
 def test_offsets_and_their_group_are_forgotten(observed: ObservedGroups, lines: Lines) -> None:
     observed.world.offsets.commits({"foo-0": 1, "foo-1": 1})
     lines.text()
-    observed.world.wait(8 * 24 * 3_600_000)
+    observed.world.pass_time(8 * 24 * 3_600_000)
     expired, gone = told(lines)
     assert expired == {"event": "offsets_expired", "level": "info", "group_id": "g", "offsets": 2}
     assert gone == line("group_expired", **ITSELF)

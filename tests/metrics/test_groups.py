@@ -37,7 +37,7 @@ class TestClassic:
         leader, follower = observed.world.classic.subscriber(), observed.world.classic.subscriber()
         joining = [leader.join_as_new(), follower.join_as_new()]
         assert observed.non_zero("groups") == {("classic", "PreparingRebalance"): 1}
-        observed.world.wait(2 * DELAY_MS)
+        observed.world.pass_time(2 * DELAY_MS)
         assert all(reply.is_settled for reply in joining)
         assert observed.non_zero("groups") == {("classic", "CompletingRebalance"): 1}
         observed.world.classic.assign([leader, follower], {})
@@ -87,7 +87,7 @@ class TestWhyMembersGo:
 
     def test_nothing_was_heard_of_it(self, observed: ObservedGroups) -> None:
         observed.pair()
-        observed.world.wait(5_000)
+        observed.world.pass_time(5_000)
         assert observed.non_zero("member_leaves_total") == {("classic", "session"): 2}
 
     def test_it_did_not_join_again(self, observed: ObservedGroups) -> None:
@@ -97,14 +97,14 @@ class TestWhyMembersGo:
         )
         observed.world.classic.form(leader, follower, plan={})
         leader.joining()
-        observed.world.wait(10_000)
+        observed.world.pass_time(10_000)
         assert observed.non_zero("member_leaves_total") == {("classic", "rebalance"): 1}
 
     def test_it_did_not_ask_for_its_assignment(self, observed: ObservedGroups) -> None:
         leader, follower = (observed.world.classic.subscriber(session_timeout_ms=20_000) for _ in range(2))
         observed.world.classic.completing(leader, follower)
         leader.syncs({})
-        observed.world.wait(10_000)
+        observed.world.pass_time(10_000)
         assert observed.non_zero("member_leaves_total") == {("classic", "sync"): 1}
 
     def test_a_newer_one_has_its_instance_id(self, observed: ObservedGroups) -> None:
@@ -126,7 +126,7 @@ class TestWhyMembersGo:
         observed.world.consumers.stable(first)
         second.joins("foo", "bar")
         first.beats()
-        observed.world.wait(10_000)
+        observed.world.pass_time(10_000)
         assert observed.non_zero("member_leaves_total") == {("consumer", "rebalance"): 1}
 
     def test_every_reason_is_there_from_the_start(self) -> None:
@@ -142,7 +142,7 @@ class TestConsumer:
         assert observed.non_zero("rebalances_completed_total") == {CONSUMER: 1}
         second.joins("foo", "bar")
         assert observed.non_zero("groups") == {("consumer", "Reconciling"): 1}
-        observed.world.wait(2_000)
+        observed.world.pass_time(2_000)
         first.beats()
         first.acknowledges()
         assert observed.non_zero("rebalances_completed_total") == {CONSUMER: 1}
@@ -157,7 +157,7 @@ class TestConsumer:
         members = observed.world.consumers.members("first", "second", "third")
         for member in members:
             member.joins("foo", "bar")
-            observed.world.wait(1_000)
+            observed.world.pass_time(1_000)
         observed.world.consumers.quiet(*members)
         assert observed.non_zero("rebalances_total") == {CONSUMER: 3}
         assert observed.non_zero("rebalances_completed_total") == {CONSUMER: 2}
@@ -229,9 +229,9 @@ class TestOffsets:
         observed.world.offsets.commits({"foo-0": 1, "foo-1": 1})
         producer = observed.world.offsets.producer()
         producer.commits({"foo-1": 2, "foo-2": 2, "foo-3": 2})
-        observed.world.wait(4_000)
+        observed.world.pass_time(4_000)
         producer.commits({"foo-3": 3})
-        observed.world.wait(1_000)
+        observed.world.pass_time(1_000)
         assert observed.non_zero("offset_commits_total") == {("plain",): 2, ("transactional",): 4}
         assert (observed.value("offsets"), observed.value("pending_offsets"), observed.value("open_transactions")) == (
             4,
@@ -275,9 +275,9 @@ class TestOffsets:
 
     def test_a_group_that_is_forgotten_and_one_that_is_deleted(self, observed: ObservedGroups) -> None:
         observed.world.offsets.commits({"foo-0": 1, "foo-1": 1}, group_id="old")
-        observed.world.wait(WEEK_MS)
+        observed.world.pass_time(WEEK_MS)
         observed.world.offsets.commits({"foo-0": 1}, group_id="unwanted")
-        observed.world.wait(3_600_000)
+        observed.world.pass_time(3_600_000)
         assert observed.value("offset_expirations_total") == 2
         observed.world.groups.delete("unwanted")
         assert observed.value("offset_deletions_total") == 1

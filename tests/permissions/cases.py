@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.errors import ErrorCode
-from tests.permissions.guarded_room import STRANGER, GuardedRoom, Names, Question, batch, joining, offsets
+from tests.permissions.guarded_front import STRANGER, GuardedFront, Names, Question, batch, joining, offsets
 
 _P = Permission
 _T, _G, _I, _C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.CLUSTER
@@ -22,7 +22,7 @@ class Case:
     """One way to call a procedure."""
 
     name: str
-    make: Callable[[GuardedRoom, Names], Message]
+    make: Callable[[GuardedFront, Names], Message]
     """A request that names these things."""
     needs: tuple[tuple[Question, ...], ...] = ()
     """What the caller needs: one of each. A refusal has the code of the last."""
@@ -62,9 +62,9 @@ def _topics(named: Names) -> list[common_pb2.TopicPartitions]:
     return [common_pb2.TopicPartitions(topic=named.topic, partitions=[0])]
 
 
-def _transact(room: GuardedRoom, named: Names, **more: Any) -> transaction_pb2.TransactRequest:
+def _transact(front: GuardedFront, named: Names, **more: Any) -> transaction_pb2.TransactRequest:
     header = common_pb2.RequestHeader(request_id=b"0123456789abcdef")
-    return transaction_pb2.TransactRequest(header=header, committed=True, **room.identity(named.id), **more)
+    return transaction_pb2.TransactRequest(header=header, committed=True, **front.identity(named.id), **more)
 
 
 def _sequences(named: Names, *, by_id: bool = False) -> list[transaction_pb2.LastSequence]:
@@ -72,7 +72,7 @@ def _sequences(named: Names, *, by_id: bool = False) -> list[transaction_pb2.Las
     return [transaction_pb2.LastSequence(sequence=0, **where)]
 
 
-def _marker(room: GuardedRoom, named: Names) -> log_pb2.WriteTxnMarkersRequest:
+def _marker(front: GuardedFront, named: Names) -> log_pb2.WriteTxnMarkersRequest:
     control = log_pb2.ControlMarker(committed=True, txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
     return log_pb2.WriteTxnMarkersRequest(
         markers=[log_pb2.TxnMarker(producer_id=7, marker=control, topics=_topics(named))]
@@ -116,99 +116,101 @@ _txn, _log, _group, _admin = transaction_pb2, log_pb2, group_pb2, admin_pb2
 TRANSACTIONS: Final = (
     Case(
         "FindCoordinator of a transactional id",
-        lambda _room, n: _txn.FindCoordinatorRequest(key_type=1, keys=[n.id]),  # type: ignore[arg-type]
+        lambda _front, n: _txn.FindCoordinatorRequest(key_type=1, keys=[n.id]),  # type: ignore[arg-type]
         (_one(_P.DESCRIBE, _I),),
     ),
     Case(
         "FindCoordinator of a group",
-        lambda _room, n: _txn.FindCoordinatorRequest(key_type=3, keys=[n.group]),  # type: ignore[arg-type]
+        lambda _front, n: _txn.FindCoordinatorRequest(key_type=3, keys=[n.group]),  # type: ignore[arg-type]
         (_one(_P.DESCRIBE, _G),),
     ),
     Case(
         "InitProducerId",
-        lambda _room, n: _txn.InitProducerIdRequest(transactional_id=n.id, transaction_timeout_ms=1_000),
+        lambda _front, n: _txn.InitProducerIdRequest(transactional_id=n.id, transaction_timeout_ms=1_000),
         (WRITE_ID,),
     ),
     Case(
         "InitProducerId with enable_2pc",
-        lambda _room, n: _txn.InitProducerIdRequest(transactional_id=n.id, enable_2pc=True),
+        lambda _front, n: _txn.InitProducerIdRequest(transactional_id=n.id, enable_2pc=True),
         (WRITE_ID, _one(_P.TWO_PHASE_COMMIT, _I)),
     ),
     Case(
         "InitProducerId without an id",
-        lambda _room, _n: _txn.InitProducerIdRequest(),
+        lambda _front, _n: _txn.InitProducerIdRequest(),
         (((_P.WRITE, _T), (_P.IDEMPOTENT_WRITE, _C)),),
     ),
     Case(
         "AddPartitionsToTxn",
-        lambda room, n: _txn.AddPartitionsToTxnRequest(**room.identity(n.id), topics=_topics(n)),
+        lambda front, n: _txn.AddPartitionsToTxnRequest(**front.identity(n.id), topics=_topics(n)),
         (WRITE_ID, WRITE_TOPIC),
     ),
     Case(
         "AddPartitionsToTxn by a topic's id",
-        lambda room, n: _txn.AddPartitionsToTxnRequest(
-            **room.identity(n.id), topics=[common_pb2.TopicPartitions(topic_id=n.topic_id, partitions=[0])]
+        lambda front, n: _txn.AddPartitionsToTxnRequest(
+            **front.identity(n.id), topics=[common_pb2.TopicPartitions(topic_id=n.topic_id, partitions=[0])]
         ),
         (WRITE_ID, WRITE_TOPIC),
         by_id=True,
     ),
     Case(
         "AddPartitionsToTxn that verifies",
-        lambda room, n: _txn.AddPartitionsToTxnRequest(**room.identity(n.id), topics=_topics(n), verify_only=True),
+        lambda front, n: _txn.AddPartitionsToTxnRequest(**front.identity(n.id), topics=_topics(n), verify_only=True),
         (WRITE_ID, WRITE_TOPIC),
     ),
     Case(
         "AddPartitionsToTxn of a batch",
-        lambda room, n: _txn.AddPartitionsToTxnRequest(
-            transactions=[_txn.AddPartitionsToTxnTransaction(**room.identity(n.id), topics=_topics(n))]
+        lambda front, n: _txn.AddPartitionsToTxnRequest(
+            transactions=[_txn.AddPartitionsToTxnTransaction(**front.identity(n.id), topics=_topics(n))]
         ),
         (_one(_P.CLUSTER_ACTION, _C),),
     ),
     Case(
         "AddOffsetsToTxn",
-        lambda room, n: _txn.AddOffsetsToTxnRequest(**room.identity(n.id), group_id=n.group),
+        lambda front, n: _txn.AddOffsetsToTxnRequest(**front.identity(n.id), group_id=n.group),
         (WRITE_ID, READ_GROUP),
     ),
-    Case("EndTxn", lambda room, n: _txn.EndTxnRequest(**room.identity(n.id), committed=True), (WRITE_ID,)),
+    Case("EndTxn", lambda front, n: _txn.EndTxnRequest(**front.identity(n.id), committed=True), (WRITE_ID,)),
     Case(
         "EndTxn of a member of a batch",
-        lambda room, n: _txn.EndTxnRequest(**room.sink_member(n.id), committed=False),
+        lambda front, n: _txn.EndTxnRequest(**front.sink_member(n.id), committed=False),
         (WRITE_ID,),
     ),
     Case(
         "EndTxn with last_sequences",
-        lambda room, n: _txn.EndTxnRequest(**room.identity(n.id), committed=True, last_sequences=_sequences(n)),
+        lambda front, n: _txn.EndTxnRequest(**front.identity(n.id), committed=True, last_sequences=_sequences(n)),
         (WRITE_ID, SEE_TOPIC),
     ),
     Case(
         "EndTxn with last_sequences by a topic's id",
-        lambda room, n: _txn.EndTxnRequest(
-            **room.identity(n.id), committed=True, last_sequences=_sequences(n, by_id=True)
+        lambda front, n: _txn.EndTxnRequest(
+            **front.identity(n.id), committed=True, last_sequences=_sequences(n, by_id=True)
         ),
         (WRITE_ID, SEE_TOPIC),
         by_id=True,
     ),
     Case(
         "PrepareTransaction",
-        lambda room, n: _txn.PrepareTransactionRequest(**room.identity(n.prepared)),
+        lambda front, n: _txn.PrepareTransactionRequest(**front.identity(n.prepared)),
         (WRITE_ID, _one(_P.TWO_PHASE_COMMIT, _I)),
     ),
     Case(
         "PrepareTransaction with last_sequences",
-        lambda room, n: _txn.PrepareTransactionRequest(**room.identity(n.prepared), last_sequences=_sequences(n)),
+        lambda front, n: _txn.PrepareTransactionRequest(**front.identity(n.prepared), last_sequences=_sequences(n)),
         (WRITE_ID, _one(_P.TWO_PHASE_COMMIT, _I), SEE_TOPIC),
     ),
-    Case("Transact", lambda room, n: _transact(room, n, batches=[batch(n, base_sequence=1)]), (WRITE_ID, WRITE_TOPIC)),
+    Case(
+        "Transact", lambda front, n: _transact(front, n, batches=[batch(n, base_sequence=1)]), (WRITE_ID, WRITE_TOPIC)
+    ),
     Case(
         "Transact by a topic's id",
-        lambda room, n: _transact(room, n, batches=[batch(n, by_id=True, base_sequence=1)]),
+        lambda front, n: _transact(front, n, batches=[batch(n, by_id=True, base_sequence=1)]),
         (WRITE_ID, WRITE_TOPIC),
         by_id=True,
     ),
     Case(
         "Transact with offsets",
-        lambda room, n: _transact(
-            room,
+        lambda front, n: _transact(
+            front,
             n,
             batches=[batch(n, base_sequence=1)],
             groups=[_txn.TransactOffsets(group_id=n.group, topics=[offsets(n)])],
@@ -217,13 +219,13 @@ TRANSACTIONS: Final = (
     ),
     Case(
         "DescribeTransactions",
-        lambda _room, n: _txn.DescribeTransactionsRequest(transactional_ids=[n.id], history_limit=10),
+        lambda _front, n: _txn.DescribeTransactionsRequest(transactional_ids=[n.id], history_limit=10),
         (_one(_P.DESCRIBE, _I),),
         ((_P.DESCRIBE, _T), (_P.DESCRIBE, _G)),
     ),
     Case(
         "JoinBatch",
-        lambda _room, n: _txn.JoinBatchRequest(
+        lambda _front, n: _txn.JoinBatchRequest(
             header=common_pb2.RequestHeader(request_id=b"0123456789abcdef"),
             sink=n.id,
             run_id="run",
@@ -231,32 +233,32 @@ TRANSACTIONS: Final = (
         ),
         (WRITE_ID,),
     ),
-    Case("SealMember", lambda room, n: _txn.SealMemberRequest(**room.sink_member(n.id)), (WRITE_ID,)),
+    Case("SealMember", lambda front, n: _txn.SealMemberRequest(**front.sink_member(n.id)), (WRITE_ID,)),
     Case(
         "SealMember with last_sequences",
-        lambda room, n: _txn.SealMemberRequest(**room.sink_member(n.id), last_sequences=_sequences(n)),
+        lambda front, n: _txn.SealMemberRequest(**front.sink_member(n.id), last_sequences=_sequences(n)),
         (WRITE_ID, SEE_TOPIC),
     ),
-    Case("CommitBatch", lambda _room, n: _txn.CommitBatchRequest(sink=n.id, run_id="run"), (DECIDE_ID,)),
-    Case("AbortBatch", lambda _room, n: _txn.AbortBatchRequest(sink=n.id, every_run=True), (DECIDE_ID,)),
-    Case("DescribeSinks", lambda _room, n: _txn.DescribeSinksRequest(sinks=[n.id]), (_one(_P.DESCRIBE, _I),)),
-    Case("ListTransactions", lambda _room, _n: _txn.ListTransactionsRequest(), hidden=_one(_P.DESCRIBE, _I)),
+    Case("CommitBatch", lambda _front, n: _txn.CommitBatchRequest(sink=n.id, run_id="run"), (DECIDE_ID,)),
+    Case("AbortBatch", lambda _front, n: _txn.AbortBatchRequest(sink=n.id, every_run=True), (DECIDE_ID,)),
+    Case("DescribeSinks", lambda _front, n: _txn.DescribeSinksRequest(sinks=[n.id]), (_one(_P.DESCRIBE, _I),)),
+    Case("ListTransactions", lambda _front, _n: _txn.ListTransactionsRequest(), hidden=_one(_P.DESCRIBE, _I)),
 )
 
 GROUPS: Final = (
-    Case("JoinGroup", lambda _room, n: joining(n.classic), (READ_GROUP,)),
-    Case("SyncGroup", lambda room, n: _group.SyncGroupRequest(**room.as_member(n)), (READ_GROUP,)),
-    Case("Heartbeat", lambda room, n: _group.HeartbeatRequest(**room.as_member(n)), (READ_GROUP,)),
+    Case("JoinGroup", lambda _front, n: joining(n.classic), (READ_GROUP,)),
+    Case("SyncGroup", lambda front, n: _group.SyncGroupRequest(**front.as_member(n)), (READ_GROUP,)),
+    Case("Heartbeat", lambda front, n: _group.HeartbeatRequest(**front.as_member(n)), (READ_GROUP,)),
     Case(
         "LeaveGroup",
-        lambda room, n: _group.LeaveGroupRequest(
-            group_id=n.classic, members=[_group.LeavingMember(member_id=room.member["member_id"])]
+        lambda front, n: _group.LeaveGroupRequest(
+            group_id=n.classic, members=[_group.LeavingMember(member_id=front.member["member_id"])]
         ),
         (READ_GROUP,),
     ),
     Case(
         "ConsumerGroupHeartbeat",
-        lambda _room, n: _group.ConsumerGroupHeartbeatRequest(
+        lambda _front, n: _group.ConsumerGroupHeartbeatRequest(
             group_id=n.consumers,
             member_id="m2",
             rebalance_timeout_ms=30_000,
@@ -267,28 +269,28 @@ GROUPS: Final = (
     ),
     Case(
         "ConsumerGroupDescribe",
-        lambda _room, n: _group.ConsumerGroupDescribeRequest(group_ids=[n.consumers]),
+        lambda _front, n: _group.ConsumerGroupDescribeRequest(group_ids=[n.consumers]),
         (_one(_P.DESCRIBE, _G), SEE_TOPIC),
     ),
     Case(
         "DescribeGroups",
-        lambda _room, n: _group.DescribeGroupsRequest(group_ids=[n.classic]),
+        lambda _front, n: _group.DescribeGroupsRequest(group_ids=[n.classic]),
         (_one(_P.DESCRIBE, _G),),
     ),
     Case(
         "ListGroups",
-        lambda _room, _n: _group.ListGroupsRequest(),
+        lambda _front, _n: _group.ListGroupsRequest(),
         hidden=((_P.DESCRIBE, _C), (_P.DESCRIBE, _G)),
     ),
-    Case("DeleteGroups", lambda _room, n: _group.DeleteGroupsRequest(group_ids=[n.group]), (_one(_P.DELETE, _G),)),
+    Case("DeleteGroups", lambda _front, n: _group.DeleteGroupsRequest(group_ids=[n.group]), (_one(_P.DELETE, _G),)),
     Case(
         "OffsetCommit",
-        lambda _room, n: _group.OffsetCommitRequest(group_id=n.group, topics=[offsets(n)]),
+        lambda _front, n: _group.OffsetCommitRequest(group_id=n.group, topics=[offsets(n)]),
         (READ_GROUP, READ_TOPIC),
     ),
     Case(
         "OffsetFetch",
-        lambda _room, n: _group.OffsetFetchRequest(
+        lambda _front, n: _group.OffsetFetchRequest(
             groups=[_group.OffsetFetchGroup(group_id=n.group, topics=_group.PartitionSet(topics=_topics(n)))],
             require_stable=True,
         ),
@@ -297,7 +299,7 @@ GROUPS: Final = (
     ),
     Case(
         "OffsetFetch of all",
-        lambda _room, n: _group.OffsetFetchRequest(
+        lambda _front, n: _group.OffsetFetchRequest(
             groups=[_group.OffsetFetchGroup(group_id=n.group)], require_stable=True
         ),
         (_one(_P.DESCRIBE, _G),),
@@ -305,22 +307,22 @@ GROUPS: Final = (
     ),
     Case(
         "OffsetDelete",
-        lambda _room, n: _group.OffsetDeleteRequest(group_id=n.group, topics=_topics(n)),
+        lambda _front, n: _group.OffsetDeleteRequest(group_id=n.group, topics=_topics(n)),
         (_one(_P.DELETE, _G), READ_TOPIC),
     ),
     Case(
         "TxnOffsetCommit",
-        lambda room, n: _group.TxnOffsetCommitRequest(group_id=n.group, topics=[offsets(n)], **room.identity(n.id)),
+        lambda front, n: _group.TxnOffsetCommitRequest(group_id=n.group, topics=[offsets(n)], **front.identity(n.id)),
         (WRITE_ID, READ_GROUP, READ_TOPIC),
     ),
     Case(
         "DescribeGroupConfigs",
-        lambda _room, n: _group.DescribeGroupConfigsRequest(group_id=n.group),
+        lambda _front, n: _group.DescribeGroupConfigsRequest(group_id=n.group),
         (_one(_P.DESCRIBE_CONFIGS, _G),),
     ),
     Case(
         "AlterGroupConfigs",
-        lambda _room, n: _group.AlterGroupConfigsRequest(
+        lambda _front, n: _group.AlterGroupConfigsRequest(
             group_id=n.group, set=[_group.GroupConfig(name="consumer_session_timeout_ms", value=45_000)]
         ),
         (_one(_P.ALTER_CONFIGS, _G),),
@@ -330,46 +332,46 @@ GROUPS: Final = (
 LOG: Final = (
     Case(
         "CreateTopics",
-        lambda _room, n: _log.CreateTopicsRequest(topics=[_log.NewTopic(name=n.topic, partition_count=1)]),
+        lambda _front, n: _log.CreateTopicsRequest(topics=[_log.NewTopic(name=n.topic, partition_count=1)]),
         (((_P.CREATE, _C), (_P.CREATE, _T)),),
     ),
     Case(
         "DeleteTopics",
-        lambda _room, n: _log.DeleteTopicsRequest(topics=[_log.TopicName(name=n.topic)]),
+        lambda _front, n: _log.DeleteTopicsRequest(topics=[_log.TopicName(name=n.topic)]),
         (_one(_P.DELETE, _T),),
     ),
     Case(
         "DeleteTopics by id",
-        lambda _room, n: _log.DeleteTopicsRequest(topics=[_log.TopicName(topic_id=n.topic_id)]),
+        lambda _front, n: _log.DeleteTopicsRequest(topics=[_log.TopicName(topic_id=n.topic_id)]),
         (_one(_P.DELETE, _T),),
         by_id=True,
     ),
     Case(
         "DescribeTopics",
-        lambda _room, n: _log.DescribeTopicsRequest(topics=[_log.TopicName(name=n.topic)]),
+        lambda _front, n: _log.DescribeTopicsRequest(topics=[_log.TopicName(name=n.topic)]),
         (SEE_TOPIC,),
     ),
     Case(
         "DescribeTopics by id",
-        lambda _room, n: _log.DescribeTopicsRequest(topics=[_log.TopicName(topic_id=n.topic_id)]),
+        lambda _front, n: _log.DescribeTopicsRequest(topics=[_log.TopicName(topic_id=n.topic_id)]),
         (SEE_TOPIC,),
         by_id=True,
     ),
-    Case("DescribeTopics of all", lambda _room, _n: _log.DescribeTopicsRequest(), hidden=SEE_TOPIC),
-    Case("Produce", lambda room, n: room.produce(n), (WRITE_TOPIC,)),
+    Case("DescribeTopics of all", lambda _front, _n: _log.DescribeTopicsRequest(), hidden=SEE_TOPIC),
+    Case("Produce", lambda front, n: front.produce(n), (WRITE_TOPIC,)),
     Case(
         "Produce by id",
-        lambda _room, n: _log.ProduceRequest(batches=[batch(n, by_id=True)]),
+        lambda _front, n: _log.ProduceRequest(batches=[batch(n, by_id=True)]),
         (WRITE_TOPIC,),
         by_id=True,
     ),
     Case(
         "Produce in a transaction",
-        lambda room, n: _log.ProduceRequest(
+        lambda front, n: _log.ProduceRequest(
             transactional_id=n.id,
             batches=[
                 batch(n, is_transactional=True, base_sequence=1)
-                if (known := room.identity(n.id)) is None
+                if (known := front.identity(n.id)) is None
                 else batch(
                     n,
                     is_transactional=True,
@@ -381,63 +383,65 @@ LOG: Final = (
         ),
         (WRITE_ID, WRITE_TOPIC),
     ),
-    Case("Fetch", lambda _room, n: _fetch(n), (READ_TOPIC,)),
-    Case("Fetch by id", lambda _room, n: _fetch(n, by_id=True), (READ_TOPIC,), by_id=True),
+    Case("Fetch", lambda _front, n: _fetch(n), (READ_TOPIC,)),
+    Case("Fetch by id", lambda _front, n: _fetch(n, by_id=True), (READ_TOPIC,), by_id=True),
     Case(
         "ListOffsets",
-        lambda _room, n: _log.ListOffsetsRequest(partitions=[_log.OffsetQuery(topic=n.topic, timestamp_ms=-1)]),
+        lambda _front, n: _log.ListOffsetsRequest(partitions=[_log.OffsetQuery(topic=n.topic, timestamp_ms=-1)]),
         (SEE_TOPIC,),
     ),
     Case(
         "ListOffsets by id",
-        lambda _room, n: _log.ListOffsetsRequest(partitions=[_log.OffsetQuery(topic_id=n.topic_id, timestamp_ms=-1)]),
+        lambda _front, n: _log.ListOffsetsRequest(partitions=[_log.OffsetQuery(topic_id=n.topic_id, timestamp_ms=-1)]),
         (SEE_TOPIC,),
         by_id=True,
     ),
     Case(
         "CountRecords",
-        lambda _room, n: _log.CountRecordsRequest(partitions=[_log.CountQuery(topic=n.topic)]),
+        lambda _front, n: _log.CountRecordsRequest(partitions=[_log.CountQuery(topic=n.topic)]),
         (SEE_TOPIC,),
     ),
     Case(
         "TakeSnapshot",
-        lambda _room, n: _log.TakeSnapshotRequest(
+        lambda _front, n: _log.TakeSnapshotRequest(
             topics=[common_pb2.TopicPartitions(topic=n.topic, partitions=[0])], lease_ms=1_000
         ),
         (READ_TOPIC, HOLD_TOPIC),
     ),
     Case(
         "RenewSnapshot",
-        lambda room, _n: _log.RenewSnapshotRequest(snapshot_id=room.snapshot_id, lease_ms=1_000),
+        lambda front, _n: _log.RenewSnapshotRequest(snapshot_id=front.snapshot_id, lease_ms=1_000),
         (HOLD_TOPIC,),
     ),
     Case(
         "ReleaseSnapshot",
-        lambda room, _n: _log.ReleaseSnapshotRequest(snapshot_id=room.snapshot_id),
+        lambda front, _n: _log.ReleaseSnapshotRequest(snapshot_id=front.snapshot_id),
         (HOLD_TOPIC,),
     ),
     Case(
         "MeasureRecords",
-        lambda _room, n: _log.MeasureRecordsRequest(
+        lambda _front, n: _log.MeasureRecordsRequest(
             step_bytes=1, partitions=[_log.MeasureQuery(topic=n.topic, end_offset=1)]
         ),
         (SEE_TOPIC,),
     ),
     Case(
         "ListCommittedTransactions",
-        lambda _room, n: _log.ListCommittedTransactionsRequest(
+        lambda _front, n: _log.ListCommittedTransactionsRequest(
             partitions=[_log.OffsetRange(topic=n.topic, end_offset=1)]
         ),
         (READ_TOPIC,),
     ),
     Case(
         "CreatePartitions",
-        lambda _room, n: _log.CreatePartitionsRequest(topics=[_log.PartitionsOfTopic(name=n.topic, partition_count=7)]),
+        lambda _front, n: _log.CreatePartitionsRequest(
+            topics=[_log.PartitionsOfTopic(name=n.topic, partition_count=7)]
+        ),
         (_one(_P.ALTER, _T),),
     ),
     Case(
         "CreatePartitions by id",
-        lambda _room, n: _log.CreatePartitionsRequest(
+        lambda _front, n: _log.CreatePartitionsRequest(
             topics=[_log.PartitionsOfTopic(topic_id=n.topic_id, partition_count=7)]
         ),
         (_one(_P.ALTER, _T),),
@@ -445,78 +449,78 @@ LOG: Final = (
     ),
     Case(
         "AlterTopicConfigs",
-        lambda _room, n: _log.AlterTopicConfigsRequest(
+        lambda _front, n: _log.AlterTopicConfigsRequest(
             topics=[_log.TopicToAlter(name=n.topic, set={"retention_ms": "7"})]
         ),
         (_one(_P.ALTER_CONFIGS, _T),),
     ),
     Case(
         "DescribeTopicConfigs",
-        lambda _room, n: _log.DescribeTopicConfigsRequest(topics=[_log.TopicName(name=n.topic)]),
+        lambda _front, n: _log.DescribeTopicConfigsRequest(topics=[_log.TopicName(name=n.topic)]),
         (_one(_P.DESCRIBE_CONFIGS, _T),),
     ),
     Case(
         "DescribeTopicConfigs of all",
-        lambda _room, _n: _log.DescribeTopicConfigsRequest(),
+        lambda _front, _n: _log.DescribeTopicConfigsRequest(),
         hidden=_one(_P.DESCRIBE_CONFIGS, _T),
     ),
     Case(
         "DeleteRecords",
-        lambda _room, n: _log.DeleteRecordsRequest(partitions=[_log.RecordsToDelete(topic=n.topic, offset=1)]),
+        lambda _front, n: _log.DeleteRecordsRequest(partitions=[_log.RecordsToDelete(topic=n.topic, offset=1)]),
         (_one(_P.DELETE, _T),),
     ),
     Case("WriteTxnMarkers", _marker, (((_P.ALTER, _C), (_P.CLUSTER_ACTION, _C)),)),
     Case(
         "DescribeProducers",
-        lambda _room, n: _log.DescribeProducersRequest(topics=_topics(n)),
+        lambda _front, n: _log.DescribeProducersRequest(topics=_topics(n)),
         (READ_TOPIC,),
     ),
 )
 
 ADMINISTRATION: Final = (
-    Case("DescribeLimits", lambda _room, _n: _admin.DescribeLimitsRequest()),
+    Case("DescribeLimits", lambda _front, _n: _admin.DescribeLimitsRequest()),
     Case(
         "AbortTransactions",
-        lambda _room, n: _act(_Abort, [n.prepared]),
+        lambda _front, n: _act(_Abort, [n.prepared]),
         (WRITE_ID, END_PROMISED),
     ),
     Case(
         "AbortTransactions by prefix",
-        lambda _room, _n: _act(_Abort, prefix="hidden"),
+        lambda _front, _n: _act(_Abort, prefix="hidden"),
         hidden=WRITE_ID,
     ),
     Case(
         "FenceProducers",
-        lambda _room, n: _act(_Fence, [n.prepared]),
+        lambda _front, n: _act(_Fence, [n.prepared]),
         (WRITE_ID, END_PROMISED),
     ),
-    Case("FenceProducers by prefix", lambda _room, _n: _act(_Fence, prefix="hidden"), hidden=WRITE_ID),
+    Case("FenceProducers by prefix", lambda _front, _n: _act(_Fence, prefix="hidden"), hidden=WRITE_ID),
     Case(
         "ExplainPartition",
-        lambda _room, n: _admin.ExplainPartitionRequest(topic=n.topic, history_limit=5),
+        lambda _front, n: _admin.ExplainPartitionRequest(topic=n.topic, history_limit=5),
         (SEE_TOPIC,),
         ((_P.READ, _T), (_P.DESCRIBE, _I), (_P.DESCRIBE, _G)),
     ),
-    Case("ListHangingTransactions", lambda _room, _n: _admin.ListHangingTransactionsRequest(), (LOOK,)),
+    Case("ListHangingTransactions", lambda _front, _n: _admin.ListHangingTransactionsRequest(), (LOOK,)),
     Case(
         "AbortHangingTransactions",
-        lambda _room, n: _admin.AbortHangingTransactionsRequest(topic=n.topic),
+        lambda _front, n: _admin.AbortHangingTransactionsRequest(topic=n.topic),
         (ADMINISTER,),
     ),
-    Case("ListShards", lambda _room, _n: _admin.ListShardsRequest(), (LOOK,)),
-    Case("LoadShard", lambda _room, _n: _admin.LoadShardRequest(coordinator="log"), (ADMINISTER,)),
-    Case("UnloadShard", lambda _room, _n: _admin.UnloadShardRequest(coordinator="log"), (ADMINISTER,)),
-    Case("CreateBackup", lambda _room, _n: _admin.CreateBackupRequest(), (_one(_P.BACKUP, _C),)),
-    Case("ListBackups", lambda _room, _n: _admin.ListBackupsRequest(), (LOOK,)),
-    Case("CreateAcls", lambda _room, _n: _admin.CreateAclsRequest(acls=[_rule()]), (ADMINISTER,)),
+    Case("ListShards", lambda _front, _n: _admin.ListShardsRequest(), (LOOK,)),
+    Case("LoadShard", lambda _front, _n: _admin.LoadShardRequest(coordinator="log"), (ADMINISTER,)),
+    Case("UnloadShard", lambda _front, _n: _admin.UnloadShardRequest(coordinator="log"), (ADMINISTER,)),
+    Case("CreateBackup", lambda _front, _n: _admin.CreateBackupRequest(), (_one(_P.BACKUP, _C),)),
+    Case("ListBackups", lambda _front, _n: _admin.ListBackupsRequest(), (LOOK,)),
+    Case("CreateAcls", lambda _front, _n: _admin.CreateAclsRequest(acls=[_rule()]), (ADMINISTER,)),
     Case(
         "DeleteAcls",
-        lambda _room, _n: _admin.DeleteAclsRequest(filters=[_admin.AclFilter(resource_name="x")]),
+        lambda _front, _n: _admin.DeleteAclsRequest(filters=[_admin.AclFilter(resource_name="x")]),
         (ADMINISTER,),
     ),
-    Case("DescribeAcls", lambda _room, _n: _admin.DescribeAclsRequest(), (LOOK,)),
-    Case("CheckPermission", lambda _room, _n: _question("User:somebody"), (LOOK,)),
-    Case("CheckPermission of oneself", lambda _room, _n: _question(STRANGER.principal)),
+    Case("DescribeAcls", lambda _front, _n: _admin.DescribeAclsRequest(), (LOOK,)),
+    Case("CheckPermission", lambda _front, _n: _question("User:somebody"), (LOOK,)),
+    Case("CheckPermission of oneself", lambda _front, _n: _question(STRANGER.principal)),
 )
 
 CASES: Final = (*TRANSACTIONS, *GROUPS, *LOG, *ADMINISTRATION)

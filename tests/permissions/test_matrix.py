@@ -15,12 +15,12 @@ from coordinator_protocol.methods import Method
 from coordinator_server.build import SERVICES
 from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
 from tests.permissions.cases import CASES, Case
-from tests.permissions.guarded_room import (
+from tests.permissions.guarded_front import (
     ABSENT,
     METHODS,
     REFUSALS,
     STRANGER,
-    GuardedRoom,
+    GuardedFront,
     Question,
     codes,
     without_names,
@@ -55,53 +55,53 @@ def test_every_question_of_the_table_is_one_that_a_rule_can_answer() -> None:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["general", "lane"])
-def room(request: pytest.FixtureRequest) -> GuardedRoom:
+def front(request: pytest.FixtureRequest) -> GuardedFront:
     """One server for all refusals, of which none may change anything."""
-    return GuardedRoom(lane=request.param)
+    return GuardedFront(lane=request.param)
 
 
-def _told(room: GuardedRoom, request: Message) -> Message:
+def _told(front: GuardedFront, request: Message) -> Message:
     """What the stranger is told, after which all must be as before."""
-    before = room.snapshot()
-    reply = room.ask(request, STRANGER)
-    assert not room.world.flush(), "something was staged"
+    before = front.snapshot()
+    reply = front.ask(request, STRANGER)
+    assert not front.world.flush(), "something was staged"
     assert reply.is_settled, "it waits for something"
-    assert room.snapshot() == before
-    response: Message = room.told(request, STRANGER)
+    assert front.snapshot() == before
+    response: Message = front.told(request, STRANGER)
     return response
 
 
-def _told_beyond(request: Message, response: Message, room: GuardedRoom) -> list[str]:
+def _told_beyond(request: Message, response: Message, front: GuardedFront) -> list[str]:
     """The names of what is there that the response tells, and that the caller did not send."""
-    return [name for name in room.names.all() if name in str(response) and name not in str(request)]
+    return [name for name in front.names.all() if name in str(response) and name not in str(request)]
 
 
 @BY_NAME
-def test_who_may_do_nothing_changes_nothing_and_learns_nothing(room: GuardedRoom, case: Case) -> None:
-    room.let([])
+def test_who_may_do_nothing_changes_nothing_and_learns_nothing(front: GuardedFront, case: Case) -> None:
+    front.let([])
     if not case.needs and not case.hidden:
         return
-    request = case.make(room, room.names)
-    response = _told(room, request)
-    assert not _told_beyond(request, response, room)
+    request = case.make(front, front.names)
+    response = _told(front, request)
+    assert not _told_beyond(request, response, front)
     refused = {*map(ErrorCode, codes(response))} - {ErrorCode.OPERATION_NOT_ATTEMPTED}
     if case.needs:
         assert refused == {case.code(case.needs[0])}
-        absent = _told(room, case.make(room, ABSENT))
-        assert without_names(response, room.names) == without_names(absent, ABSENT), "it tells what exists"
+        absent = _told(front, case.make(front, ABSENT))
+        assert without_names(response, front.names) == without_names(absent, ABSENT), "it tells what exists"
     else:
         assert not refused
 
 
 @BY_NAME
-def test_no_right_stands_in_for_another(room: GuardedRoom, case: Case) -> None:
+def test_no_right_stands_in_for_another(front: GuardedFront, case: Case) -> None:
     for number, missing in enumerate(case.needs):
         # What comes with something else is taken away with it.
         others = [question for question in EVERYTHING if not _gives(question, missing)]
         before = [each[0] for each in case.needs[:number]]
         for allowed, denied in ((before, []), (others, []), (EVERYTHING, [*missing, *_stands_for(missing)])):
-            room.let(allowed, denied)
-            response = _told(room, case.make(room, room.names))
+            front.let(allowed, denied)
+            response = _told(front, case.make(front, front.names))
             refused = {*map(ErrorCode, codes(response))} - {ErrorCode.OPERATION_NOT_ATTEMPTED}
             may_describe = any(question == _SEE_TOPIC for question in allowed) and _SEE_TOPIC not in denied
             assert refused == {case.code(missing, may_describe=may_describe)}, (number, missing, denied, response)
@@ -129,12 +129,12 @@ def _gives(question: Question, missing: tuple[Question, ...]) -> bool:
 def test_who_may_is_served_and_every_question_is_asked(case: Case) -> None:
     asked: set[Question] = set()
     for lane, chosen in product([False, True], product(*case.needs)):
-        room = GuardedRoom(lane=lane)
-        room.let([*chosen, *case.hidden])
-        room.asked.clear()
-        response = room.told(case.make(room, room.names), STRANGER)
+        front = GuardedFront(lane=lane)
+        front.let([*chosen, *case.hidden])
+        front.asked.clear()
+        response = front.told(case.make(front, front.names), STRANGER)
         assert {*codes(response)} <= EXPECTED.get(case.name, set()), response
-        asked |= room.asked
+        asked |= front.asked
     assert asked >= {*chain(*case.needs), *case.hidden} - {_WRITE_TOPIC, *case.hidden}
 
 
@@ -149,25 +149,25 @@ def test_every_row_of_the_table_is_asked_by_some_case() -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.hidden], ids=lambda case: case.name.replace(" ", "_"))
 def test_what_may_not_be_seen_is_left_out(case: Case) -> None:
-    room = GuardedRoom()
+    front = GuardedFront()
     needed = [each[0] for each in case.needs]
-    room.let([*needed, *case.hidden])
-    whole = str(room.told(case.make(room, room.names), STRANGER))
-    room = GuardedRoom()
-    room.let(needed)
-    response = room.told(case.make(room, room.names), STRANGER)
+    front.let([*needed, *case.hidden])
+    whole = str(front.told(case.make(front, front.names), STRANGER))
+    front = GuardedFront()
+    front.let(needed)
+    response = front.told(case.make(front, front.names), STRANGER)
     assert not {*codes(response)} & REFUSALS
     assert len(str(response)) < len(whole)
-    assert not _told_beyond(case.make(room, room.names), response, room)
+    assert not _told_beyond(case.make(front, front.names), response, front)
 
 
 def test_extents_are_as_the_table_says() -> None:
-    room = GuardedRoom()
+    front = GuardedFront()
     for case in CASES:
         asks = {(ask.permission, ask.resource_type): ask.extent for ask in PERMISSIONS[Method(case.method)]}
         for missing in case.needs:
-            room.let([question for question in EVERYTHING if not _gives(question, missing)])
-            response = room.told(case.make(room, room.names), STRANGER)
+            front.let([question for question in EVERYTHING if not _gives(question, missing)])
+            response = front.told(case.make(front, front.names), STRANGER)
             if asks[missing[-1]] is Extent.REQUEST:
                 assert response.error_code, case.name  # type: ignore[attr-defined]
             elif asks[missing[-1]] is Extent.ITEM and case.method not in ("AddPartitionsToTxn", "AbortTransactions"):
@@ -175,8 +175,8 @@ def test_extents_are_as_the_table_says() -> None:
 
 
 def test_who_may_describe_the_server_sees_all_groups() -> None:
-    room = GuardedRoom()
-    room.let([question for question in EVERYTHING if question[0] == "describe" and question[1] == "cluster"])
+    front = GuardedFront()
+    front.let([question for question in EVERYTHING if question[0] == "describe" and question[1] == "cluster"])
     (case,) = (case for case in CASES if case.name == "ListGroups")
-    listed = room.told(case.make(room, room.names), STRANGER)
+    listed = front.told(case.make(front, front.names), STRANGER)
     assert len(listed.groups) == 3

@@ -83,7 +83,7 @@ def call_of(method: str, body: bytes, context: CallContext) -> GrpcCall:
     return GrpcCall(ENDPOINTS[method], body, context)
 
 
-class Room:
+class MeteredGatekeeper:
     """A metered gatekeeper on a manual clock."""
 
     def __init__(self, *rows: QuotaRow, unbound: Sequence[str] = ()) -> None:
@@ -130,261 +130,263 @@ def row(principal: str = GREEDY, client_id: str | None = None, **quotas: int) ->
 
 
 def test_who_takes_too_much_is_served_and_asked_to_pause() -> None:
-    room = Room(row(produce_bytes_per_second=1_000))
-    assert room.throttle_ms(PRODUCE, 90) == 0
-    assert room.throttle_ms(PRODUCE, 510) == 500
-    assert room.budgets.throttled == {"produce_bytes_per_second": 1}
+    metered = MeteredGatekeeper(row(produce_bytes_per_second=1_000))
+    assert metered.throttle_ms(PRODUCE, 90) == 0
+    assert metered.throttle_ms(PRODUCE, 510) == 500
+    assert metered.budgets.throttled == {"produce_bytes_per_second": 1}
 
 
 def test_who_comes_back_before_the_pause_is_over_is_refused_and_afterwards_served() -> None:
-    room = Room(row(produce_bytes_per_second=1_000))
-    assert room.throttle_ms(PRODUCE, 2_100) == 2_000
-    assert room.refusal_ms(PRODUCE, 1) == 2_000
-    room.clock.advance(1_500)
-    assert room.refusal_ms(PRODUCE, 1) == 500
-    room.clock.advance(500)
-    assert room.throttle_ms(PRODUCE, 0) == 0
-    assert room.budgets.refused == {"produce_bytes_per_second": 2}
+    metered = MeteredGatekeeper(row(produce_bytes_per_second=1_000))
+    assert metered.throttle_ms(PRODUCE, 2_100) == 2_000
+    assert metered.refusal_ms(PRODUCE, 1) == 2_000
+    metered.clock.advance(1_500)
+    assert metered.refusal_ms(PRODUCE, 1) == 500
+    metered.clock.advance(500)
+    assert metered.throttle_ms(PRODUCE, 0) == 0
+    assert metered.budgets.refused == {"produce_bytes_per_second": 2}
 
 
 def test_what_a_caller_fetches_is_known_with_the_answer() -> None:
-    room = Room(row(fetch_bytes_per_second=100))
-    room.inside.answer = log_pb2.FetchResponse(error_message="x" * 308).SerializeToString()
-    assert len(room.inside.answer) == 311
-    assert room.call(FETCH).result().startswith(room.inside.answer)
-    assert room.refusal_ms(FETCH) == 3_010
-    room.inside.answer = b""
-    assert room.throttle_ms(PRODUCE, 10_000) == 0, "another rate"
+    metered = MeteredGatekeeper(row(fetch_bytes_per_second=100))
+    metered.inside.answer = log_pb2.FetchResponse(error_message="x" * 308).SerializeToString()
+    assert len(metered.inside.answer) == 311
+    assert metered.call(FETCH).result().startswith(metered.inside.answer)
+    assert metered.refusal_ms(FETCH) == 3_010
+    metered.inside.answer = b""
+    assert metered.throttle_ms(PRODUCE, 10_000) == 0, "another rate"
 
 
 def test_requests_of_every_kind_count() -> None:
-    room = Room(row(requests_per_second=20))
-    assert [room.throttle_ms(method) for method in (LIMITS, FETCH, PRODUCE)] == [0, 0, 50]
-    assert room.refusal_ms(LIMITS) == 50
+    metered = MeteredGatekeeper(row(requests_per_second=20))
+    assert [metered.throttle_ms(method) for method in (LIMITS, FETCH, PRODUCE)] == [0, 0, 50]
+    assert metered.refusal_ms(LIMITS) == 50
 
 
 def test_a_message_is_admitted_as_a_whole_and_in_its_order() -> None:
-    room = Room(row(produce_bytes_per_second=10))
+    metered = MeteredGatekeeper(row(produce_bytes_per_second=10))
     call = CallContext(GREEDY)
     names = ["Produce", "EndTxn", "Produce", "EndTxn"]
-    served = room.metering.begin_all([call_of(name, b"\0" * 100, call) for name in names])
-    assert room.inside.begun == names
+    served = metered.metering.begin_all([call_of(name, b"\0" * 100, call) for name in names])
+    assert metered.inside.begun == names
     assert all(log_pb2.ProduceResponse.FromString(each.result()).error_code == 0 for each in served)
-    mixed = room.metering.begin_all([call_of(name, b"\0" * 100, call) for name in names])
+    mixed = metered.metering.begin_all([call_of(name, b"\0" * 100, call) for name in names])
     codes = [log_pb2.ProduceResponse.FromString(each.result()).error_code for each in mixed]
     assert codes == [ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0]
-    assert room.inside.begun == [*names, "EndTxn", "EndTxn"]
+    assert metered.inside.begun == [*names, "EndTxn", "EndTxn"]
 
 
 def test_a_message_without_calls_takes_nothing() -> None:
-    room = Room(row(requests_per_second=1))
-    assert room.metering.begin_all([]) == []
-    assert room.throttle_ms(LIMITS) == 0
+    metered = MeteredGatekeeper(row(requests_per_second=1))
+    assert metered.metering.begin_all([]) == []
+    assert metered.throttle_ms(LIMITS) == 0
 
 
 def test_what_ends_a_transaction_is_never_refused_and_counts() -> None:
-    room = Room(row(requests_per_second=1))
-    assert [room.throttle_ms(END_TXN) for _ in range(4)] == [0, 1_000, 2_000, 3_000]
-    assert room.refusal_ms(PRODUCE) == 3_000
+    metered = MeteredGatekeeper(row(requests_per_second=1))
+    assert [metered.throttle_ms(END_TXN) for _ in range(4)] == [0, 1_000, 2_000, 3_000]
+    assert metered.refusal_ms(PRODUCE) == 3_000
 
 
 def test_nobody_is_asked_to_pause_for_longer_than_half_a_minute() -> None:
-    room = Room(row(produce_bytes_per_second=1))
-    assert room.throttle_ms(PRODUCE, 1_000_000) == PAUSE_MS_MAX
+    metered = MeteredGatekeeper(row(produce_bytes_per_second=1))
+    assert metered.throttle_ms(PRODUCE, 1_000_000) == PAUSE_MS_MAX
 
 
 def test_one_principal_does_not_take_from_another() -> None:
-    room = Room(row("User:*", requests_per_second=1))
-    assert room.throttle_ms(LIMITS) == 0
-    assert room.throttle_ms(LIMITS) == 1_000
-    assert room.throttle_ms(LIMITS, principal="User:polite") == 0
+    metered = MeteredGatekeeper(row("User:*", requests_per_second=1))
+    assert metered.throttle_ms(LIMITS) == 0
+    assert metered.throttle_ms(LIMITS) == 1_000
+    assert metered.throttle_ms(LIMITS, principal="User:polite") == 0
 
 
 def test_a_new_rate_holds_from_the_next_call_on() -> None:
-    room = Room(row(requests_per_second=1))
-    assert [room.throttle_ms(LIMITS) for _ in range(2)] == [0, 1_000]
-    room.rules = QuotaRules([row(requests_per_second=1_000)])
-    assert room.refusal_ms(LIMITS) == 1
-    room.clock.advance(2)
-    assert room.throttle_ms(LIMITS) == 0
-    room.rules = QuotaRules()
-    assert [room.throttle_ms(LIMITS) for _ in range(2_000)] == [0] * 2_000
+    metered = MeteredGatekeeper(row(requests_per_second=1))
+    assert [metered.throttle_ms(LIMITS) for _ in range(2)] == [0, 1_000]
+    metered.rules = QuotaRules([row(requests_per_second=1_000)])
+    assert metered.refusal_ms(LIMITS) == 1
+    metered.clock.advance(2)
+    assert metered.throttle_ms(LIMITS) == 0
+    metered.rules = QuotaRules()
+    assert [metered.throttle_ms(LIMITS) for _ in range(2_000)] == [0] * 2_000
 
 
 # Clients
 
 
 def test_a_client_has_a_share_of_what_its_principal_may_take() -> None:
-    room = Room(row(requests_per_second=30), row(client_id="a", requests_per_second=1))
-    assert [room.throttle_ms(LIMITS, client_id="a") for _ in range(2)] == [0, 1_000]
-    assert [room.throttle_ms(LIMITS, client_id="b") for _ in range(2)] == [0, 34], "the rest of the principal's"
+    metered = MeteredGatekeeper(row(requests_per_second=30), row(client_id="a", requests_per_second=1))
+    assert [metered.throttle_ms(LIMITS, client_id="a") for _ in range(2)] == [0, 1_000]
+    assert [metered.throttle_ms(LIMITS, client_id="b") for _ in range(2)] == [0, 34], "the rest of the principal's"
 
 
 def test_the_longer_of_two_pauses_counts_whoever_owes_it() -> None:
-    room = Room(row(requests_per_second=10), row(client_id="a", requests_per_second=1))
-    assert [room.throttle_ms(LIMITS, client_id="a") for _ in range(2)] == [0, 1_000]
+    metered = MeteredGatekeeper(row(requests_per_second=10), row(client_id="a", requests_per_second=1))
+    assert [metered.throttle_ms(LIMITS, client_id="a") for _ in range(2)] == [0, 1_000]
     for _ in range(48):
-        room.throttle_ms(END_TXN, client_id="b")
-    assert room.throttle_ms(END_TXN, client_id="b") == 5_000, "of its principal, for it has no table of its own"
-    assert room.throttle_ms(END_TXN, client_id="a") == 5_100
+        metered.throttle_ms(END_TXN, client_id="b")
+    assert metered.throttle_ms(END_TXN, client_id="b") == 5_000, "of its principal, for it has no table of its own"
+    assert metered.throttle_ms(END_TXN, client_id="a") == 5_100
     for _ in range(9):
-        room.throttle_ms(END_TXN, client_id="a")
-    assert room.throttle_ms(END_TXN, client_id="a") == 12_000, "of the client itself"
+        metered.throttle_ms(END_TXN, client_id="a")
+    assert metered.throttle_ms(END_TXN, client_id="a") == 12_000, "of the client itself"
 
 
 def test_what_a_client_owes_stays_owed_when_the_file_changes() -> None:
-    room = Room(row(client_id="a", requests_per_second=1))
-    assert [room.throttle_ms(END_TXN, client_id="a") for _ in range(3)] == [0, 1_000, 2_000]
-    room.rules = QuotaRules([row(client_id="a", requests_per_second=2)])
-    assert room.throttle_ms(END_TXN, client_id="a") == 1_500
+    metered = MeteredGatekeeper(row(client_id="a", requests_per_second=1))
+    assert [metered.throttle_ms(END_TXN, client_id="a") for _ in range(3)] == [0, 1_000, 2_000]
+    metered.rules = QuotaRules([row(client_id="a", requests_per_second=2)])
+    assert metered.throttle_ms(END_TXN, client_id="a") == 1_500
 
 
 def test_tables_of_everyone_are_not_of_the_clients_of_who_must_get_in() -> None:
     rows = row("User:*", client_id="*", requests_per_second=1), row("User:root", client_id="a", requests_per_second=20)
-    room = Room(*rows, unbound=["User:root"])
-    assert [room.throttle_ms(LIMITS, principal="User:root", client_id="b") for _ in range(5)] == [0] * 5
-    of_a = [room.throttle_ms(LIMITS, principal="User:root", client_id="a") for _ in range(3)]
+    metered = MeteredGatekeeper(*rows, unbound=["User:root"])
+    assert [metered.throttle_ms(LIMITS, principal="User:root", client_id="b") for _ in range(5)] == [0] * 5
+    of_a = [metered.throttle_ms(LIMITS, principal="User:root", client_id="a") for _ in range(3)]
     assert of_a == [0, 0, 50], "a table of its own counts"
 
 
 def test_the_client_id_of_a_unary_call_is_in_its_header() -> None:
-    room = Room(row(client_id="a", requests_per_second=1))
+    metered = MeteredGatekeeper(row(client_id="a", requests_per_second=1))
     request = admin_pb2.DescribeLimitsRequest()
     request.header.client_id = "a"
-    replies = [room.metering.begin(call_of(LIMITS, request.SerializeToString(), CallContext(GREEDY))) for _ in range(2)]
+    replies = [
+        metered.metering.begin(call_of(LIMITS, request.SerializeToString(), CallContext(GREEDY))) for _ in range(2)
+    ]
     assert [log_pb2.ProduceResponse.FromString(each.result()).throttle_ms for each in replies] == [0, 1_000]
-    assert room.throttle_ms(LIMITS, client_id="b") == 0
-    assert room.throttle_ms(LIMITS, size=3) == 0, "what cannot be read the dispatcher refuses"
+    assert metered.throttle_ms(LIMITS, client_id="b") == 0
+    assert metered.throttle_ms(LIMITS, size=3) == 0, "what cannot be read the dispatcher refuses"
 
 
 def test_client_ids_that_are_made_up_are_no_way_out() -> None:
-    room = Room(row(client_id="*", requests_per_second=1))
+    metered = MeteredGatekeeper(row(client_id="*", requests_per_second=1))
     for number in range(CLIENTS_MAX):
-        assert room.throttle_ms(LIMITS, client_id=f"c{number}") == 0
-    further = [room.throttle_ms(LIMITS, client_id=f"d{number}") for number in range(2)]
+        assert metered.throttle_ms(LIMITS, client_id=f"c{number}") == 0
+    further = [metered.throttle_ms(LIMITS, client_id=f"d{number}") for number in range(2)]
     assert further == [0, 1_000]
-    assert len(room.budgets.of(GREEDY).clients) == CLIENTS_MAX + 1
+    assert len(metered.budgets.of(GREEDY).clients) == CLIENTS_MAX + 1
 
 
 def test_a_client_id_longer_than_any_may_be_is_not_kept() -> None:
-    room = Room(row(client_id="*", requests_per_second=1))
+    metered = MeteredGatekeeper(row(client_id="*", requests_per_second=1))
     for number in range(3):
-        room.call(END_TXN, client_id=f"{number}" * 1_001)
-    assert list(room.budgets.of(GREEDY).clients) == [""]
+        metered.call(END_TXN, client_id=f"{number}" * 1_001)
+    assert list(metered.budgets.of(GREEDY).clients) == [""]
 
 
 def test_a_long_call_without_records_counts_as_several_requests() -> None:
-    room = Room(row(requests_per_second=10))
-    assert room.throttle_ms(PRODUCE, 100_000) == 0, "its bytes have a rate of their own"
-    assert room.throttle_ms(LIMITS, 9_999) == 1_000
+    metered = MeteredGatekeeper(row(requests_per_second=10))
+    assert metered.throttle_ms(PRODUCE, 100_000) == 0, "its bytes have a rate of their own"
+    assert metered.throttle_ms(LIMITS, 9_999) == 1_000
 
 
 # Who takes no notice
 
 
-def out_of_patience(*rows: QuotaRow) -> Room:
+def out_of_patience(*rows: QuotaRow) -> MeteredGatekeeper:
     """Where the greedy one owes for as long as the test lasts, and was told of all refusals that are told at once."""
-    room = Room(*rows or (row(requests_per_second=1),))
+    metered = MeteredGatekeeper(*rows or (row(requests_per_second=1),))
     for _ in range(20):
-        room.throttle_ms(END_TXN)
+        metered.throttle_ms(END_TXN)
     for _refusal in range(TOLD_AT_ONCE + 1):
-        room.refusal_ms(LIMITS)
-    return room
+        metered.refusal_ms(LIMITS)
+    return metered
 
 
 def test_who_does_not_stop_asking_hears_of_it_late_and_of_one_refusal_after_the_other() -> None:
-    room = out_of_patience()
-    late = [room.call(LIMITS) for _ in range(3)]
+    metered = out_of_patience()
+    late = [metered.call(LIMITS) for _ in range(3)]
     assert not any(each.is_settled for each in late)
     for told in range(4):
         assert [each.is_settled for each in late] == [number < told for number in range(3)]
-        room.pass_later()
+        metered.pass_later()
     codes = {log_pb2.ProduceResponse.FromString(each.result()).error_code for each in late}
     assert codes == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
-    assert room.later_ms == []
-    room.clock.advance(PATIENCE_MS_MAX)
-    room.refusal_ms(LIMITS)
+    assert metered.later_ms == []
+    metered.clock.advance(PATIENCE_MS_MAX)
+    metered.refusal_ms(LIMITS)
 
 
 def test_a_server_that_stops_tells_the_refusals_that_wait() -> None:
-    room = out_of_patience()
-    late = [room.call(LIMITS) for _ in range(3)]
+    metered = out_of_patience()
+    late = [metered.call(LIMITS) for _ in range(3)]
     late[0].cancel()
-    room.metering.answer_unanswered()
+    metered.metering.answer_unanswered()
     assert [each.is_settled for each in late] == [True] * 3
-    assert room.inside.is_stopped
-    room.pass_later()
-    assert room.later_ms == []
+    assert metered.inside.is_stopped
+    metered.pass_later()
+    assert metered.later_ms == []
 
 
 def test_no_refusal_waits_longer_than_a_second() -> None:
-    room = out_of_patience()
-    late = [room.call(LIMITS) for _ in range(2 * PATIENCE_PER_SECOND)]
-    room.clock.advance(PATIENCE_MS_MAX - 1)
+    metered = out_of_patience()
+    late = [metered.call(LIMITS) for _ in range(2 * PATIENCE_PER_SECOND)]
+    metered.clock.advance(PATIENCE_MS_MAX - 1)
     told = [each.is_settled for each in late]
-    while room.later_ms != [LATE_LOOK_MS]:
-        room.pass_later(waits=False)
+    while metered.later_ms != [LATE_LOOK_MS]:
+        metered.pass_later(waits=False)
         told = [each.is_settled for each in late]
     assert told == [True] * told.index(False) + [False] * told.count(False)
     assert told.count(False) >= PATIENCE_PER_SECOND, "those that would wait longer wait until then"
-    room.pass_later()
-    while room.later_ms:
-        assert room.later_ms == [0]
-        room.pass_later()
+    metered.pass_later()
+    while metered.later_ms:
+        assert metered.later_ms == [0]
+        metered.pass_later()
     assert all(each.is_settled for each in late)
 
 
 def test_late_refusals_that_are_due_together_are_told_some_in_a_turn() -> None:
-    room = out_of_patience()
-    late = [room.call(LIMITS) for _ in range(LATE_AT_ONCE + 1)]
+    metered = out_of_patience()
+    late = [metered.call(LIMITS) for _ in range(LATE_AT_ONCE + 1)]
     late[0].cancel()
-    room.clock.advance(PATIENCE_MS_MAX)
-    assert room.later_ms == [LATE_LOOK_MS]
-    room.pass_later(waits=False)
+    metered.clock.advance(PATIENCE_MS_MAX)
+    assert metered.later_ms == [LATE_LOOK_MS]
+    metered.pass_later(waits=False)
     assert [each.is_settled for each in late] == [True] * LATE_AT_ONCE + [False]
     with pytest.raises(Unanswered, match="gave up"):
         late[0].result()
-    assert room.later_ms == [0]
-    room.pass_later()
+    assert metered.later_ms == [0]
+    metered.pass_later()
     assert late[-1].is_settled
-    assert room.later_ms == []
+    assert metered.later_ms == []
 
 
 def test_who_took_no_notice_does_not_hold_up_what_others_are_told() -> None:
-    room = out_of_patience(row("User:*", requests_per_second=1))
-    late = [room.call(LIMITS) for _ in range(PATIENCE_PER_SECOND)]
+    metered = out_of_patience(row("User:*", requests_per_second=1))
+    late = [metered.call(LIMITS) for _ in range(PATIENCE_PER_SECOND)]
     for _ in range(20):
-        room.throttle_ms(END_TXN, principal="User:other")
+        metered.throttle_ms(END_TXN, principal="User:other")
     for _refusal in range(TOLD_AT_ONCE + 1):
-        room.refusal_ms(LIMITS, principal="User:other")
-    of_other = room.call(LIMITS, principal="User:other")
-    room.pass_later()
+        metered.refusal_ms(LIMITS, principal="User:other")
+    of_other = metered.call(LIMITS, principal="User:other")
+    metered.pass_later()
     assert of_other.is_settled
     assert [each.is_settled for each in late] == [True] + [False] * (PATIENCE_PER_SECOND - 1)
 
 
 def test_so_many_refusals_wait_and_no_more() -> None:
-    room = out_of_patience()
-    late = [room.call(LIMITS) for _ in range(LATE_MAX)]
+    metered = out_of_patience()
+    late = [metered.call(LIMITS) for _ in range(LATE_MAX)]
     assert not any(each.is_settled for each in late)
-    room.refusal_ms(LIMITS)
+    metered.refusal_ms(LIMITS)
     assert not any(each.is_settled for each in late), "those before it wait on"
 
 
 def test_a_flood_of_refusals_is_some_lines_of_the_audit_log_and_counted() -> None:
-    room = Room(row(requests_per_second=1))
+    metered = MeteredGatekeeper(row(requests_per_second=1))
     lines: list[tuple[str, object, object, object]] = []
     audit = AuditLog(
-        room.clock,
+        metered.clock,
         lambda kind, **told: lines.append((kind, told["principal"], told["quota"], told["unwritten_before"])),
     )
-    room.budgets.on_refused = audit.over_quota
+    metered.budgets.on_refused = audit.over_quota
     for _call in range(50):
-        room.call(LIMITS)
+        metered.call(LIMITS)
     assert lines == [("quota", GREEDY, "requests_per_second", 0)] * ALIKE_MAX
-    room.clock.advance(ALIKE_MS)
-    room.rules = QuotaRules([row(calls=0)])
-    room.call(LIMITS)
+    metered.clock.advance(ALIKE_MS)
+    metered.rules = QuotaRules([row(calls=0)])
+    metered.call(LIMITS)
     assert lines[ALIKE_MAX:] == [("quota", GREEDY, "calls", 0)]
     assert audit.counts()["quota", "no"] == 48 - ALIKE_MAX
 
@@ -393,43 +395,43 @@ def test_a_flood_of_refusals_is_some_lines_of_the_audit_log_and_counted() -> Non
 
 
 def test_calls_without_an_answer_have_a_bound_and_make_room_when_they_are_answered() -> None:
-    room = Room(row(calls=2))
-    room.inside.waits = True
-    first = room.call(LIMITS)
-    room.call(PRODUCE)
-    assert room.refusal_ms(LIMITS) == CALLS_PAUSE_MS
-    assert not room.call(FETCH).is_settled, "readers that wait have a bound of their own"
-    assert not room.call(END_TXN).is_settled, "never refused"
-    room.inside.waiting[0].succeed(b"")
+    metered = MeteredGatekeeper(row(calls=2))
+    metered.inside.waits = True
+    first = metered.call(LIMITS)
+    metered.call(PRODUCE)
+    assert metered.refusal_ms(LIMITS) == CALLS_PAUSE_MS
+    assert not metered.call(FETCH).is_settled, "readers that wait have a bound of their own"
+    assert not metered.call(END_TXN).is_settled, "never refused"
+    metered.inside.waiting[0].succeed(b"")
     assert first.is_settled
-    assert room.budgets.of(GREEDY).held[Level.CALLS] == 2
-    room.inside.waiting[-1].fail(CoordinatorError(ErrorCode.INVALID_REQUEST, "as it may be"))
-    assert not room.call(LIMITS).is_settled
+    assert metered.budgets.of(GREEDY).held[Level.CALLS] == 2
+    metered.inside.waiting[-1].fail(CoordinatorError(ErrorCode.INVALID_REQUEST, "as it may be"))
+    assert not metered.call(LIMITS).is_settled
 
 
 def test_a_caller_that_gives_up_makes_room_when_its_call_has_ended() -> None:
-    room = Room(row(calls=1, requests_per_second=100))
-    room.inside.waits = True
-    given_up = room.call(LIMITS)
+    metered = MeteredGatekeeper(row(calls=1, requests_per_second=100))
+    metered.inside.waits = True
+    given_up = metered.call(LIMITS)
     given_up.cancel()
-    assert room.inside.waiting[0].is_cancelled
-    room.inside.waiting[0].fail(CoordinatorError(ErrorCode.INVALID_REQUEST, "gave up"))
-    assert not room.call(LIMITS).is_settled
+    assert metered.inside.waiting[0].is_cancelled
+    metered.inside.waiting[0].fail(CoordinatorError(ErrorCode.INVALID_REQUEST, "gave up"))
+    assert not metered.call(LIMITS).is_settled
 
 
 def test_who_must_get_in_has_no_bounds_that_are_built_in() -> None:
-    room = Room(row("User:*", calls=0, requests_per_second=1), unbound=["User:root"])
-    assert [room.throttle_ms(LIMITS, principal="User:root") for _ in range(5)] == [0] * 5
-    assert room.refusal_ms(LIMITS) == CALLS_PAUSE_MS
+    metered = MeteredGatekeeper(row("User:*", calls=0, requests_per_second=1), unbound=["User:root"])
+    assert [metered.throttle_ms(LIMITS, principal="User:root") for _ in range(5)] == [0] * 5
+    assert metered.refusal_ms(LIMITS) == CALLS_PAUSE_MS
 
 
 def test_principals_that_hold_nothing_are_forgotten_some_time() -> None:
-    room = Room()
-    room.budgets.add(Level.SESSIONS, GREEDY)
+    metered = MeteredGatekeeper()
+    metered.budgets.add(Level.SESSIONS, GREEDY)
     for number in range(PRINCIPALS_MAX + 5):
-        room.budgets.of(f"User:{number}")
-    assert room.budgets.of(GREEDY).held[Level.SESSIONS] == 1
-    assert len(room.budgets._budgets) < PRINCIPALS_MAX
+        metered.budgets.of(f"User:{number}")
+    assert metered.budgets.of(GREEDY).held[Level.SESSIONS] == 1
+    assert len(metered.budgets._budgets) < PRINCIPALS_MAX
 
 
 # The tables
@@ -445,27 +447,27 @@ def test_every_response_has_room_for_a_pause_and_every_request_the_same_header()
 
 @pytest.mark.parametrize("method", sorted(set(Method) - NEVER_REFUSED - {Method.SESSION}))
 def test_what_begins_or_asks_something_is_refused(method: Method) -> None:
-    room = Room(row(requests_per_second=1))
-    room.throttle_ms(END_TXN)
-    room.throttle_ms(END_TXN)
-    assert room.refusal_ms(method) == 1_000
+    metered = MeteredGatekeeper(row(requests_per_second=1))
+    metered.throttle_ms(END_TXN)
+    metered.throttle_ms(END_TXN)
+    assert metered.refusal_ms(method) == 1_000
 
 
 @pytest.mark.parametrize("method", sorted(NEVER_REFUSED))
 def test_what_ends_or_settles_something_is_not(method: Method) -> None:
-    room = Room(row(requests_per_second=1, calls=0, group_waits=0, long_polls=0))
-    assert [room.throttle_ms(method) for _ in range(3)] == [0, 1_000, 2_000]
+    metered = MeteredGatekeeper(row(requests_per_second=1, calls=0, group_waits=0, long_polls=0))
+    assert [metered.throttle_ms(method) for _ in range(3)] == [0, 1_000, 2_000]
 
 
 def test_a_pause_is_added_to_whatever_was_answered() -> None:
-    room = Room(row(requests_per_second=1))
-    room.throttle_ms(END_TXN)
+    metered = MeteredGatekeeper(row(requests_per_second=1))
+    metered.throttle_ms(END_TXN)
     for answer in (
         transaction_pb2.EndTxnResponse(producer_id=7, producer_epoch=3),
         group_pb2.HeartbeatResponse(error_code=27),
     ):
-        room.inside.answer = answer.SerializeToString()
-        body = room.call(END_TXN).result()
+        metered.inside.answer = answer.SerializeToString()
+        body = metered.call(END_TXN).result()
         found = type(answer).FromString(body)
         assert found.throttle_ms > 0
         found.ClearField("throttle_ms")

@@ -50,7 +50,7 @@ from tests.harness.patience import DEADLINE_SECONDS, looks
 from tests.harness.server_process import ServerProcess
 from tests.harness.transports import ONE_SHORT
 from tests.ops.prometheus_process import metrics_address
-from tests.permissions.guarded_room import GuardedRoom
+from tests.permissions.guarded_front import GuardedFront
 from tests.server.asking_server import Tokens
 from tests.server.test_exhaustion import FLOODED_GROWTH_MIB_MAX, FLOODS_LAST_SECONDS, GROWTH_MIB_MAX, gives_back
 
@@ -331,7 +331,7 @@ def test_lists_without_end_that_were_small_on_their_way(victim: Victim) -> None:
 
 
 def test_requests_of_every_procedure_with_anything_in_them(victim: Victim) -> None:
-    requests, channel = Requests(GuardedRoom()), victim.channel()
+    requests, channel = Requests(GuardedFront()), victim.channel()
     waiting: list[grpc.Future[bytes]] = []
     for number in range(FUZZED):
         method, body = requests.request(Choices(victim.random.randbytes(victim.random.randrange(400))))

@@ -29,7 +29,7 @@ from tests.harness.patience import until
 MINUTE_MS = 60_000
 
 
-class Room:
+class ScheduledBackups:
     """A store, and what makes backups of it, on a loop whose timers go by hand."""
 
     def __init__(self, path: Path) -> None:
@@ -79,142 +79,142 @@ class Room:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Room:
-    return Room(tmp_path)
+def scheduled(tmp_path: Path) -> ScheduledBackups:
+    return ScheduledBackups(tmp_path)
 
 
-def test_the_answer_comes_with_the_version_and_the_files_follow(room: Room) -> None:
+def test_the_answer_comes_with_the_version_and_the_files_follow(scheduled: ScheduledBackups) -> None:
     async def work() -> None:
-        room.write()
-        begun = await room.backups.create(b"1", is_independent=False)
+        scheduled.write()
+        begun = await scheduled.backups.create(b"1", is_independent=False)
         assert (begun.state, begun.version) == (BackupState.COPYING, 1)
-        await until(lambda: room.value("txn_backups_total", "made") == 1)
-        (complete,) = await room.standings()
+        await until(lambda: scheduled.value("txn_backups_total", "made") == 1)
+        (complete,) = await scheduled.standings()
         assert (complete.name, complete.state, complete.version) == (begun.name, BackupState.COMPLETE, 1)
-        assert complete.done_bytes == complete.size_bytes == room.value("txn_backup_size_bytes")
+        assert complete.done_bytes == complete.size_bytes == scheduled.value("txn_backup_size_bytes")
 
-    room.run(work)
-    assert not (room.store.directory / "checkpoint").exists()
+    scheduled.run(work)
+    assert not (scheduled.store.directory / "checkpoint").exists()
 
 
-def test_only_one_is_made_at_a_time_and_a_repeat_gets_the_first_answer(room: Room) -> None:
+def test_only_one_is_made_at_a_time_and_a_repeat_gets_the_first_answer(scheduled: ScheduledBackups) -> None:
     async def work() -> None:
-        room.gate.clear()
-        first = room.backups.create(b"1", is_independent=False)
-        assert room.backups.create(b"1", is_independent=False) is first
+        scheduled.gate.clear()
+        first = scheduled.backups.create(b"1", is_independent=False)
+        assert scheduled.backups.create(b"1", is_independent=False) is first
         with pytest.raises(Refused, match="is being made") as refused:
-            room.backups.create(b"2", is_independent=False)
+            scheduled.backups.create(b"2", is_independent=False)
         assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        assert [each.state for each in await room.standings()] == [BackupState.COPYING]
-        room.gate.set()
+        assert [each.state for each in await scheduled.standings()] == [BackupState.COPYING]
+        scheduled.gate.set()
         await first
-        await until(lambda: room.value("txn_backups_total", "made") == 1)
-        assert room.backups.create(b"1", is_independent=False) is first
+        await until(lambda: scheduled.value("txn_backups_total", "made") == 1)
+        assert scheduled.backups.create(b"1", is_independent=False) is first
 
-    room.run(work)
-    assert len(room.names) == 1
+    scheduled.run(work)
+    assert len(scheduled.names) == 1
 
 
-def test_a_backup_that_failed_is_told_and_nothing_is_left(room: Room) -> None:
+def test_a_backup_that_failed_is_told_and_nothing_is_left(scheduled: ScheduledBackups) -> None:
     async def work() -> None:
-        room.refusal = StoreUnreadable("no copy of the store can be made: the disk is full")
+        scheduled.refusal = StoreUnreadable("no copy of the store can be made: the disk is full")
         with pytest.raises(Refused, match="the disk is full"):
-            await room.backups.create(b"1", is_independent=False)
-        (failed,) = await room.standings()
-        assert (failed.state, failed.reason) == (BackupState.FAILED, str(room.refusal))
-        assert room.value("txn_backups_total", "failed") == 1
-        room.refusal = None
-        await room.backups.create(b"2", is_independent=False)
-        await until(lambda: room.value("txn_backups_total", "made") == 1)
-        assert [each.state for each in await room.standings()] == [BackupState.COMPLETE]
+            await scheduled.backups.create(b"1", is_independent=False)
+        (failed,) = await scheduled.standings()
+        assert (failed.state, failed.reason) == (BackupState.FAILED, str(scheduled.refusal))
+        assert scheduled.value("txn_backups_total", "failed") == 1
+        scheduled.refusal = None
+        await scheduled.backups.create(b"2", is_independent=False)
+        await until(lambda: scheduled.value("txn_backups_total", "made") == 1)
+        assert [each.state for each in await scheduled.standings()] == [BackupState.COMPLETE]
 
-    room.run(work)
+    scheduled.run(work)
 
 
-def test_by_the_clock_counted_from_the_newest_one(room: Room) -> None:
+def test_by_the_clock_counted_from_the_newest_one(scheduled: ScheduledBackups) -> None:
     """It counts over a restart, too: a server that starts often must not make a backup with each start."""
 
     async def made(count: int) -> None:
-        await until(lambda: len(room.names) == count and room.backups._idle.is_set())
+        await until(lambda: len(scheduled.names) == count and scheduled.backups._idle.is_set())
 
     async def first_run() -> None:
-        room.backups.start()
+        scheduled.backups.start()
         await made(1)
-        room.clock.advance(MINUTE_MS)
+        scheduled.clock.advance(MINUTE_MS)
         await made(2)
-        assert room.value("txn_backup_age_seconds") == 0
-        room.clock.advance(MINUTE_MS // 2)
-        assert room.value("txn_backup_age_seconds") == 30
+        assert scheduled.value("txn_backup_age_seconds") == 0
+        scheduled.clock.advance(MINUTE_MS // 2)
+        assert scheduled.value("txn_backup_age_seconds") == 30
 
     async def second_run() -> None:
-        room.backups.start()
-        await until(lambda: room.value("txn_backup_age_seconds") == 30)
-        room.clock.advance(MINUTE_MS // 2)
+        scheduled.backups.start()
+        await until(lambda: scheduled.value("txn_backup_age_seconds") == 30)
+        scheduled.clock.advance(MINUTE_MS // 2)
         await made(3)
 
-    room.run(first_run, interval_ms=MINUTE_MS)
-    room.store = open_store(room.store.directory, shard_count=4)
-    room.run(second_run, interval_ms=MINUTE_MS)
+    scheduled.run(first_run, interval_ms=MINUTE_MS)
+    scheduled.store = open_store(scheduled.store.directory, shard_count=4)
+    scheduled.run(second_run, interval_ms=MINUTE_MS)
 
 
-def test_those_made_by_the_clock_push_old_ones_out_and_those_asked_for_do_not(room: Room) -> None:
+def test_those_made_by_the_clock_push_old_ones_out_and_those_asked_for_do_not(scheduled: ScheduledBackups) -> None:
     async def work() -> None:
         for number in range(3):
-            room.clock.advance(1)
-            await room.backups.create(bytes([number]), is_independent=False)
-            await until(lambda number=number: room.value("txn_backups_total", "made") == number + 1)  # type: ignore[misc]
-        assert len(room.names) == 3
-        newest = room.names[-1]
-        room.backups.start()
-        await until(lambda: room.value("txn_backup_age_seconds") == 0)
+            scheduled.clock.advance(1)
+            await scheduled.backups.create(bytes([number]), is_independent=False)
+            await until(lambda number=number: scheduled.value("txn_backups_total", "made") == number + 1)  # type: ignore[misc]
+        assert len(scheduled.names) == 3
+        newest = scheduled.names[-1]
+        scheduled.backups.start()
+        await until(lambda: scheduled.value("txn_backup_age_seconds") == 0)
         await asyncio.sleep(0)
-        room.clock.advance(MINUTE_MS)
-        await until(lambda: room.value("txn_backups_total", "made") == 4)
-        assert len(room.names) == 2
-        assert room.names[0] == newest
+        scheduled.clock.advance(MINUTE_MS)
+        await until(lambda: scheduled.value("txn_backups_total", "made") == 4)
+        assert len(scheduled.names) == 2
+        assert scheduled.names[0] == newest
 
-    room.run(work, interval_ms=MINUTE_MS, kept=2)
+    scheduled.run(work, interval_ms=MINUTE_MS, kept=2)
 
 
-def test_one_by_the_clock_that_failed_is_tried_again_soon(room: Room) -> None:
+def test_one_by_the_clock_that_failed_is_tried_again_soon(scheduled: ScheduledBackups) -> None:
     async def work() -> None:
-        room.refusal = StoreUnreadable("the disk is full")
-        room.backups.start()
-        await until(lambda: room.value("txn_backups_total", "failed") == 1)
-        room.refusal = None
-        room.clock.advance(RETRY_MS)
-        await until(lambda: room.value("txn_backups_total", "made") == 1)
+        scheduled.refusal = StoreUnreadable("the disk is full")
+        scheduled.backups.start()
+        await until(lambda: scheduled.value("txn_backups_total", "failed") == 1)
+        scheduled.refusal = None
+        scheduled.clock.advance(RETRY_MS)
+        await until(lambda: scheduled.value("txn_backups_total", "made") == 1)
 
-    room.run(work, interval_ms=60 * MINUTE_MS)
+    scheduled.run(work, interval_ms=60 * MINUTE_MS)
 
 
-def test_a_server_that_stops_leaves_no_half_backup(room: Room) -> None:
+def test_a_server_that_stops_leaves_no_half_backup(scheduled: ScheduledBackups) -> None:
     async def work() -> None:
-        room.write()
-        room.gate.clear()
-        pending = room.backups.create(b"1", is_independent=False)
-        room.backups.stop()
-        room.gate.set()
-        await room.backups.stopped()
+        scheduled.write()
+        scheduled.gate.clear()
+        pending = scheduled.backups.create(b"1", is_independent=False)
+        scheduled.backups.stop()
+        scheduled.gate.set()
+        await scheduled.backups.stopped()
         await pending
         with pytest.raises(Refused, match="the server stops"):
-            room.backups.create(b"2", is_independent=False)
+            scheduled.backups.create(b"2", is_independent=False)
 
-    room.run(work)
-    assert room.names == []
-    assert [path.name for path in room.shelf.iterdir()] == [".lock"]
-    assert not (room.store.directory / "checkpoint").exists()
+    scheduled.run(work)
+    assert scheduled.names == []
+    assert [path.name for path in scheduled.shelf.iterdir()] == [".lock"]
+    assert not (scheduled.store.directory / "checkpoint").exists()
 
 
-def test_a_directory_that_cannot_be_read_is_told(room: Room) -> None:
+def test_a_directory_that_cannot_be_read_is_told(scheduled: ScheduledBackups) -> None:
     async def work() -> None:
-        room.shelf.write_text("no directory")
+        scheduled.shelf.write_text("no directory")
         with pytest.raises(Refused, match=os.strerror(errno.ENOTDIR)) as refused:
-            await room.standings()
+            await scheduled.standings()
         assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
-        room.backups.start()
+        scheduled.backups.start()
 
-    room.run(work)
+    scheduled.run(work)
 
 
 def test_an_interval_without_a_directory_is_refused(tmp_path: Path) -> None:

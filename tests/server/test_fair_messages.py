@@ -70,7 +70,7 @@ class SlowLane(FakeLane):
         return super().take(request, context)
 
 
-class Room:
+class FairDispatcher:
     """A dispatcher on a manual clock, whose turns of the loop are taken by hand, and the sessions of some callers."""
 
     def __init__(self, *, has_lane: bool = False) -> None:
@@ -139,60 +139,60 @@ HUGE = [f"huge-{number}" for number in range(10 * PER_TURN)]
 
 
 def test_a_huge_message_is_begun_in_many_turns_and_others_are_served_in_between() -> None:
-    room = Room()
-    greedy, polite = room.session("a"), room.session("b")
+    fair = FairDispatcher()
+    greedy, polite = fair.session("a"), fair.session("b")
     greedy.receive(message(HUGE))
-    assert room.begun() == HUGE[:PER_TURN]
+    assert fair.begun() == HUGE[:PER_TURN]
     polite.receive(message(["polite"]))
-    assert room.begun() == [], "this turn has done its work"
-    assert [room.turn() for _ in range(4)] == [
+    assert fair.begun() == [], "this turn has done its work"
+    assert [fair.turn() for _ in range(4)] == [
         [],
         HUGE[PER_TURN : 2 * PER_TURN],
         [],
         ["polite", *HUGE[2 * PER_TURN : 3 * PER_TURN]],
     ]
     assert len(answered(polite)) == 1
-    assert room.rest() == HUGE[3 * PER_TURN :]
+    assert fair.rest() == HUGE[3 * PER_TURN :]
     assert [answer.correlation_id for answer in answered(greedy)] == [*range(len(HUGE))]
-    assert room.longest_ms == (1 + PER_TURN) * CALL_MS
+    assert fair.longest_ms == (1 + PER_TURN) * CALL_MS
 
 
 def test_small_calls_are_as_many_as_there_is_time_for_and_large_ones_few() -> None:
-    room = Room()
-    room.servicer.call_ms = 0
-    session = room.session("a")
+    fair = FairDispatcher()
+    fair.servicer.call_ms = 0
+    session = fair.session("a")
     session.receive(message(HUGE))
-    assert room.begun() == HUGE
-    room.rest()
-    room.servicer.call_ms = TURN_US_MAX // 100
+    assert fair.begun() == HUGE
+    fair.rest()
+    fair.servicer.call_ms = TURN_US_MAX // 100
     session.receive(message([letter * (BYTES_MIN // 3) for letter in "abcde"]))
-    assert [each[0] for each in room.begun()] == ["a", "b"]
-    assert [[each[0] for each in room.turn()] for _ in range(6)] == [[], ["c", "d"], [], ["e"], [], []]
+    assert [each[0] for each in fair.begun()] == ["a", "b"]
+    assert [[each[0] for each in fair.turn()] for _ in range(6)] == [[], ["c", "d"], [], ["e"], [], []]
 
 
 def test_who_has_nothing_waiting_begins_at_once_in_every_other_turn() -> None:
-    room = Room()
-    room.session("a").receive(message(HUGE))
-    room.turn()
-    room.session("b").receive(message(["polite"]))
-    assert room.begun() == ["polite"]
+    fair = FairDispatcher()
+    fair.session("a").receive(message(HUGE))
+    fair.turn()
+    fair.session("b").receive(message(["polite"]))
+    assert fair.begun() == ["polite"]
 
 
 def test_connections_take_turns_however_many_sessions_they_have() -> None:
-    room = Room()
+    fair = FairDispatcher()
     for _ in range(3):
-        room.session("a").receive(message(HUGE))
-    room.session("b").receive(message([f"other-{number}" for number in range(2 * PER_TURN)]))
-    room.begun()
-    begun = [begun[0].partition("-")[0] for _ in range(8) if (begun := room.turn())]
+        fair.session("a").receive(message(HUGE))
+    fair.session("b").receive(message([f"other-{number}" for number in range(2 * PER_TURN)]))
+    fair.begun()
+    begun = [begun[0].partition("-")[0] for _ in range(8) if (begun := fair.turn())]
     assert begun == ["huge", "other", "huge", "other"]
 
 
 def test_what_a_call_brings_about_does_not_overtake_the_calls_that_wait() -> None:
-    room = Room()
-    first, second = room.session("a"), room.session("a")
+    fair = FairDispatcher()
+    first, second = fair.session("a"), fair.session("a")
     first.receive(message(HUGE))
-    assert room.begun() == HUGE[:PER_TURN]
+    assert fair.begun() == HUGE[:PER_TURN]
     news = iter([message(["next"])])
 
     def send_once() -> None:
@@ -200,158 +200,158 @@ def test_what_a_call_brings_about_does_not_overtake_the_calls_that_wait() -> Non
             second.receive(body)
 
     first.on_outgoing = send_once
-    assert room.rest() == [*HUGE[PER_TURN:], "next"]
+    assert fair.rest() == [*HUGE[PER_TURN:], "next"]
 
 
 def test_one_call_begins_in_a_turn_however_large_it_is() -> None:
-    room = Room()
-    room.servicer.call_ms = TURN_US_MAX // 100
-    room.session("a").receive(message([letter * BYTES_MIN for letter in "abc"]))
-    assert [each[0] for each in room.begun()] == ["a"]
-    assert [[each[0] for each in room.turn()] for _ in range(6)] == [[], ["b"], [], ["c"], [], []]
+    fair = FairDispatcher()
+    fair.servicer.call_ms = TURN_US_MAX // 100
+    fair.session("a").receive(message([letter * BYTES_MIN for letter in "abc"]))
+    assert [each[0] for each in fair.begun()] == ["a"]
+    assert [[each[0] for each in fair.turn()] for _ in range(6)] == [[], ["b"], [], ["c"], [], []]
 
 
 def test_a_session_is_read_again_once_all_of_its_calls_have_begun() -> None:
-    room = Room()
-    session, told = room.session("a"), list[str]()
+    fair = FairDispatcher()
+    session, told = fair.session("a"), list[str]()
     session.on_room = lambda: told.append("room")
     session.receive(message(HUGE))
     answered(session)
-    begun, has_room = room.begun(), [session.has_room]
+    begun, has_room = fair.begun(), [session.has_room]
     while len(begun) < len(HUGE):
         has_room.append(session.has_room)
-        begun += room.turn()
+        begun += fair.turn()
         answered(session)
     assert begun == HUGE
     assert not any(has_room)
-    room.rest()
+    fair.rest()
     assert session.has_room
     assert told == ["room"]
 
 
 def test_a_session_with_as_many_calls_under_way_as_allowed_is_not_read_again_when_all_have_begun() -> None:
-    room = Room()
+    fair = FairDispatcher()
     limits = SessionLimits(calls_in_flight_max=2 * PER_TURN)
-    session, told = room.session("a", limits), list[str]()
+    session, told = fair.session("a", limits), list[str]()
     session.on_room = lambda: told.append("room")
     session.receive(message(HUGE[: 2 * PER_TURN], "EndTxn"))
-    room.rest()
+    fair.rest()
     assert (session.has_room, told) == (False, [])
-    room.servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse())
+    fair.servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse())
     answered(session)
     assert (session.has_room, told) == (True, ["room"])
 
 
 def test_a_session_that_is_gone_is_not_read_again_when_what_it_sent_had_its_turn() -> None:
-    room = Room()
-    session, told = room.session("a"), list[str]()
+    fair = FairDispatcher()
+    session, told = fair.session("a"), list[str]()
     session.on_room = lambda: told.append("room")
     session.receive(message(HUGE))
     session.close()
-    room.rest()
+    fair.rest()
     assert told == []
 
 
 def test_the_fast_path_gives_way_too_and_what_it_took_in_a_turn_is_durable_together() -> None:
-    room = Room(has_lane=True)
-    session = room.session("a")
+    fair = FairDispatcher(has_lane=True)
+    session = fair.session("a")
     session.receive(message(["a"] * 3 * PER_TURN, "Transact"))
-    room.rest()
-    assert len(room.lane.ends) == 3
+    fair.rest()
+    assert len(fair.lane.ends) == 3
     assert answered(session) == []
-    for end in room.lane.ends:
+    for end in fair.lane.ends:
         end.succeed(None)
     assert [answer.correlation_id for answer in answered(session)] == [*range(3 * PER_TURN)]
 
 
 def test_the_fast_path_takes_all_of_a_message_together_while_there_is_time() -> None:
-    room = Room(has_lane=True)
-    room.lane.call_ms = 0
-    room.session("a").receive(message(["a"] * 3 * PER_TURN, "Transact"))
-    assert len(room.lane.ends) == 1
+    fair = FairDispatcher(has_lane=True)
+    fair.lane.call_ms = 0
+    fair.session("a").receive(message(["a"] * 3 * PER_TURN, "Transact"))
+    assert len(fair.lane.ends) == 1
 
 
 @pytest.mark.parametrize("has_lane", [False, True], ids=["general", "lane"])
 def test_a_client_that_leaves_has_no_more_of_its_calls_begun(*, has_lane: bool) -> None:
-    room = Room(has_lane=has_lane)
-    session = room.session("a")
+    fair = FairDispatcher(has_lane=has_lane)
+    session = fair.session("a")
     session.receive(message(["a"] * 3 * PER_TURN, "Transact" if has_lane else "EndTxn"))
-    assert [each for each in room.begun() if each != "end"] == ["lane a" if has_lane else "a"] * PER_TURN
+    assert [each for each in fair.begun() if each != "end"] == ["lane a" if has_lane else "a"] * PER_TURN
     session.close()
-    assert room.rest() == []
-    for waiting in room.servicer.waiting:
+    assert fair.rest() == []
+    for waiting in fair.servicer.waiting:
         waiting.give_up()
-    for end in room.lane.ends:
+    for end in fair.lane.ends:
         end.succeed(None)
-    assert room.dispatcher.unanswered_calls == 0
+    assert fair.dispatcher.unanswered_calls == 0
 
 
 def test_a_call_that_is_cancelled_before_its_turn_is_not_begun() -> None:
-    room = Room()
-    session = room.session("a")
+    fair = FairDispatcher()
+    session = fair.session("a")
     session.receive(message(HUGE, cancels=[PER_TURN, PER_TURN + 1]))
-    assert [*room.begun(), *room.rest()] == [*HUGE[:PER_TURN], *HUGE[PER_TURN + 2 :]]
+    assert [*fair.begun(), *fair.rest()] == [*HUGE[:PER_TURN], *HUGE[PER_TURN + 2 :]]
     statuses = {answer.correlation_id: answer.status for answer in answered(session)}
     assert [number for number in statuses if statuses[number]] == [PER_TURN, PER_TURN + 1]
     assert len(statuses) == len(HUGE)
 
 
 def test_what_waits_when_the_server_stops_is_refused_in_words_and_the_session_ends_well() -> None:
-    room = Room()
-    session = room.session("a")
+    fair = FairDispatcher()
+    session = fair.session("a")
     session.receive(message(HUGE))
     session.announce_stop()
-    room.dispatcher.close()
-    room.dispatcher.answer_unanswered()
-    assert room.begun() == HUGE[:PER_TURN]
+    fair.dispatcher.close()
+    fair.dispatcher.answer_unanswered()
+    assert fair.begun() == HUGE[:PER_TURN]
     answers = answered(session)
     assert [answer.correlation_id for answer in answers] == [*range(len(HUGE))]
     codes = [transaction_pb2.AddPartitionsToTxnResponse.FromString(answer.body).error_code for answer in answers]
     assert codes == [0] * PER_TURN + [ErrorCode.COORDINATOR_NOT_AVAILABLE] * (len(HUGE) - PER_TURN)
     session.stop_lingering()
     assert session.is_finished
-    assert room.rest() == []
+    assert fair.rest() == []
 
 
 def test_a_client_that_sends_no_more_is_answered_all_it_asked_for() -> None:
-    room = Room()
-    session = room.session("a")
+    fair = FairDispatcher()
+    session = fair.session("a")
     session.receive(message(HUGE))
     session.half_close()
     assert len(answered(session)) == PER_TURN
     assert not session.is_finished
-    room.rest()
+    fair.rest()
     assert len(answered(session)) == len(HUGE) - PER_TURN
     assert session.is_finished
 
 
 def test_a_quota_admits_a_message_as_a_whole_in_however_many_turns_it_begins() -> None:
-    room = Room()
+    fair = FairDispatcher()
     rules = QuotaRules([QuotaRow.model_validate({"principal": "User:greedy", "requests_per_second": 1})])
-    keeper = Metering(room.dispatcher.gatekeeper, Budgets(room.clock, lambda: rules), room.clock, lambda *_: None)
-    room.handler = metered = Dispatcher([SERVICE], keeper, message_bytes_max=1 << 20)
-    metered.serve([room.servicer])
-    session = room.session("a")
+    keeper = Metering(fair.dispatcher.gatekeeper, Budgets(fair.clock, lambda: rules), fair.clock, lambda *_: None)
+    fair.handler = metered = Dispatcher([SERVICE], keeper, message_bytes_max=1 << 20)
+    metered.serve([fair.servicer])
+    session = fair.session("a")
     session.receive(message(HUGE))
     assert not session.has_room, "with a quota, too, no more is read while calls wait for their turn"
-    assert [*room.begun(), *room.rest()] == HUGE
+    assert [*fair.begun(), *fair.rest()] == HUGE
     answered(session)
     assert session.has_room
     session.receive(message(["next"]))
-    assert [*room.begun(), *room.rest()] == []
+    assert [*fair.begun(), *fair.rest()] == []
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 2 * PER_TURN), st.integers(0, 4)), max_size=6))
 def test_every_call_begins_once_in_the_order_of_its_connection(sent: list[tuple[str, int, int]]) -> None:
-    room, wanted, begun = Room(), list[str](), list[str]()
+    fair, wanted, begun = FairDispatcher(), list[str](), list[str]()
     for place, (connection, number, turns) in enumerate(sent):
         ids = [f"{connection}-{place}-{each}" for each in range(number)]
         wanted += ids
-        room.session(connection).receive(message(ids))
+        fair.session(connection).receive(message(ids))
         for _ in range(turns):
-            begun += room.turn()
-    begun += [*room.begun(), *room.rest()]
-    assert room.longest_ms <= TURN_US_MAX // 1_000 + PER_TURN * CALL_MS
+            begun += fair.turn()
+    begun += [*fair.begun(), *fair.rest()]
+    assert fair.longest_ms <= TURN_US_MAX // 1_000 + PER_TURN * CALL_MS
     for connection in "abc":
         assert [each for each in begun if each[0] == connection] == [each for each in wanted if each[0] == connection]
 

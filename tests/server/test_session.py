@@ -27,7 +27,7 @@ Call = session_pb2.SessionCall
 Response = session_pb2.SessionResponse
 
 
-class Room:
+class HandledSession:
     """A session, whose handler answers "now" at once and keeps everything else."""
 
     def __init__(self, limits: SessionLimits | None = None) -> None:
@@ -69,184 +69,184 @@ def call(correlation_id: int, body: bytes, method: str = "later", timeout_ms: in
 
 
 def test_the_first_answer_greets_with_the_limits() -> None:
-    room = Room(SessionLimits(calls_in_flight_max=7, message_bytes_max=1000))
-    room.send(call(1, b"a", "now"))
-    body = room.session.take()
+    handled = HandledSession(SessionLimits(calls_in_flight_max=7, message_bytes_max=1000))
+    handled.send(call(1, b"a", "now"))
+    body = handled.session.take()
     assert body is not None
     response = Response.FromString(body)
     assert response.hello == session_pb2.SessionHello(calls_in_flight_max=7, message_bytes_max=1000)
     assert [(result.correlation_id, result.body) for result in response.answers] == [(1, b"A")]
-    assert room.session.take() is None
+    assert handled.session.take() is None
 
 
 def test_calls_begin_in_the_order_sent_and_are_answered_as_they_are_done() -> None:
-    room = Room()
-    room.send(call(1, b"a"), call(2, b"b"), call(3, b"c", "now"))
-    assert [body for _, body, _ in room.calls] == [b"a", b"b", b"c"]
-    assert room.answers() == {3: b"C"}
-    room.waiting[b"b"].succeed(b"done b")
-    room.waiting[b"a"].succeed(b"done a")
-    assert list(room.answers().items()) == [(2, b"done b"), (1, b"done a")]
+    handled = HandledSession()
+    handled.send(call(1, b"a"), call(2, b"b"), call(3, b"c", "now"))
+    assert [body for _, body, _ in handled.calls] == [b"a", b"b", b"c"]
+    assert handled.answers() == {3: b"C"}
+    handled.waiting[b"b"].succeed(b"done b")
+    handled.waiting[b"a"].succeed(b"done a")
+    assert list(handled.answers().items()) == [(2, b"done b"), (1, b"done a")]
 
 
 def test_who_calls_and_for_how_long_reaches_the_handler() -> None:
-    room = Room()
-    room.send(call(1, b"a", timeout_ms=500), call(2, b"b"), client_id="loader")
-    (_, _, first), (_, _, second) = room.calls
+    handled = HandledSession()
+    handled.send(call(1, b"a", timeout_ms=500), call(2, b"b"), client_id="loader")
+    (_, _, first), (_, _, second) = handled.calls
     assert (first.host, first.client_id, second.client_id) == ("10.0.0.1", "loader", "loader")
-    assert first.deadline_ms == room.clock.monotonic_ms() + 500
+    assert first.deadline_ms == handled.clock.monotonic_ms() + 500
     assert second.deadline_ms is None
 
 
 def test_a_status_comes_in_place_of_a_body() -> None:
-    room = Room()
-    room.send(call(1, b"a", "unknown"))
-    body = room.session.take()
+    handled = HandledSession()
+    handled.send(call(1, b"a", "unknown"))
+    body = handled.session.take()
     assert body is not None
     (result,) = Response.FromString(body).answers
     assert (result.status, result.status_message) == (grpc.StatusCode.UNIMPLEMENTED.value[0], "no such method")
 
 
 def test_a_cancelled_call_is_dropped_if_it_still_can_be() -> None:
-    room = Room()
-    room.send(call(1, b"a"), call(2, b"b"))
-    room.send(cancels=(1, 99))
-    assert room.cancelled == [b"a"]
-    room.waiting[b"a"].fail(Unanswered(CallStatus.CANCELLED, "the caller gave up"))
-    room.waiting[b"b"].succeed(b"done")
-    assert room.answers() == {1: b"", 2: b"done"}
+    handled = HandledSession()
+    handled.send(call(1, b"a"), call(2, b"b"))
+    handled.send(cancels=(1, 99))
+    assert handled.cancelled == [b"a"]
+    handled.waiting[b"a"].fail(Unanswered(CallStatus.CANCELLED, "the caller gave up"))
+    handled.waiting[b"b"].succeed(b"done")
+    assert handled.answers() == {1: b"", 2: b"done"}
 
 
 def test_a_correlation_id_in_use_ends_the_stream() -> None:
-    room = Room()
-    room.send(call(1, b"a"))
+    handled = HandledSession()
+    handled.send(call(1, b"a"))
     with pytest.raises(Unanswered, match="correlation id 1"):
-        room.send(call(1, b"b"))
-    room.waiting[b"a"].succeed(b"done")
-    room.send(call(1, b"c", "now"))
+        handled.send(call(1, b"b"))
+    handled.waiting[b"a"].succeed(b"done")
+    handled.send(call(1, b"c", "now"))
 
 
 def test_what_stands_before_a_correlation_id_in_use_has_begun() -> None:
-    room = Room()
-    room.send(call(1, b"a"))
+    handled = HandledSession()
+    handled.send(call(1, b"a"))
     with pytest.raises(Unanswered, match="correlation id 1"):
-        room.send(call(2, b"b"), call(1, b"c"), call(3, b"d"))
-    assert [body for _, body, _ in room.calls] == [b"a", b"b"]
+        handled.send(call(2, b"b"), call(1, b"c"), call(3, b"d"))
+    assert [body for _, body, _ in handled.calls] == [b"a", b"b"]
 
 
 def test_garbage_ends_the_stream() -> None:
     with pytest.raises(Unanswered) as failure:
-        Room().session.receive(b"\xff\xff\xff")
+        HandledSession().session.receive(b"\xff\xff\xff")
     assert failure.value.status is CallStatus.INVALID_ARGUMENT
 
 
 def test_more_calls_than_may_be_under_way_are_not_even_parsed() -> None:
     empty_calls, empty_cancels = b"\x12\0" * 5, b"\x1a\x05" + bytes(5)
     for body in (empty_calls, b"\xa3\x06\xa4\x06" * 5, empty_cancels):
-        room = Room(SessionLimits(calls_in_flight_max=4))
+        handled = HandledSession(SessionLimits(calls_in_flight_max=4))
         with pytest.raises(Unanswered, match="more than 4 calls or cancellations") as failure:
-            room.session.receive(body)
+            handled.session.receive(body)
         assert failure.value.status is CallStatus.INVALID_ARGUMENT
-        assert room.calls == []
+        assert handled.calls == []
 
 
 def test_a_client_id_that_is_too_long_is_not_kept() -> None:
-    room = Room()
+    handled = HandledSession()
     with pytest.raises(Unanswered, match="client id is longer"):
-        room.send(call(1, b"a"), client_id="x" * 1_001)
-    assert room.calls == []
-    room.send(call(1, b"a"), client_id="x" * 1_000)
+        handled.send(call(1, b"a"), client_id="x" * 1_001)
+    assert handled.calls == []
+    handled.send(call(1, b"a"), client_id="x" * 1_000)
 
 
 def test_a_client_with_too_much_under_way_is_not_read_until_it_is_answered() -> None:
-    room = Room(SessionLimits(calls_in_flight_max=2))
+    handled = HandledSession(SessionLimits(calls_in_flight_max=2))
     told = []
-    room.session.on_room = lambda: told.append("room")
-    room.send(call(1, b"a"), call(2, b"b"))
-    assert not room.session.has_room
-    room.waiting[b"a"].succeed(b"done")
-    assert not room.session.has_room, "its answer is not taken yet"
-    room.answers()
-    assert room.session.has_room
+    handled.session.on_room = lambda: told.append("room")
+    handled.send(call(1, b"a"), call(2, b"b"))
+    assert not handled.session.has_room
+    handled.waiting[b"a"].succeed(b"done")
+    assert not handled.session.has_room, "its answer is not taken yet"
+    handled.answers()
+    assert handled.session.has_room
     assert told == ["room"]
 
 
 def test_answers_are_spread_over_messages_of_the_largest_size() -> None:
-    room = Room(SessionLimits(message_bytes_max=100))
+    handled = HandledSession(SessionLimits(message_bytes_max=100))
     for number in range(3):
-        room.send(call(number, b"x" * 70, "now"))
-    room.send(call(9, b"x"))
-    room.waiting[b"x"].succeed(b"x" * 500)
+        handled.send(call(number, b"x" * 70, "now"))
+    handled.send(call(9, b"x"))
+    handled.waiting[b"x"].succeed(b"x" * 500)
     sizes = []
-    while (body := room.session.take()) is not None:
+    while (body := handled.session.take()) is not None:
         sizes.append([len(result.body) for result in Response.FromString(body).answers])
     assert sizes == [[70], [70], [70], [500]]
 
 
 def test_a_lost_stream_drops_what_waits_and_says_nothing_more() -> None:
-    room = Room()
-    room.send(call(1, b"a"), call(2, b"b"))
-    room.answers()
-    room.session.close()
-    assert room.cancelled == [b"a", b"b"]
-    room.waiting[b"a"].succeed(b"done")
-    assert room.session.take() is None
+    handled = HandledSession()
+    handled.send(call(1, b"a"), call(2, b"b"))
+    handled.answers()
+    handled.session.close()
+    assert handled.cancelled == [b"a", b"b"]
+    handled.waiting[b"a"].succeed(b"done")
+    assert handled.session.take() is None
 
 
 def test_a_server_that_stops_says_so_and_ends_once_everything_is_answered() -> None:
-    room = Room()
-    room.send(call(1, b"a"))
-    room.answers()
-    room.session.announce_stop()
-    body = room.session.take()
+    handled = HandledSession()
+    handled.send(call(1, b"a"))
+    handled.answers()
+    handled.session.announce_stop()
+    body = handled.session.take()
     assert body is not None
     assert Response.FromString(body).is_draining
-    assert not room.session.is_finished
-    room.waiting[b"a"].succeed(b"done")
-    assert not room.session.is_finished
-    assert room.answers() == {1: b"done"}
-    room.session.stop_lingering()
-    assert room.session.is_finished
+    assert not handled.session.is_finished
+    handled.waiting[b"a"].succeed(b"done")
+    assert not handled.session.is_finished
+    assert handled.answers() == {1: b"done"}
+    handled.session.stop_lingering()
+    assert handled.session.is_finished
 
 
 def test_a_call_that_comes_after_the_client_was_told_is_refused_and_nothing_of_it_begins() -> None:
-    room = Room()
-    room.send(call(1, b"a"))
-    room.session.announce_stop()
-    room.answers()
-    room.send(call(2, b"b"), call(3, b"c", "now"))
-    assert [body for _, body, _ in room.calls] == [b"a"]
+    handled = HandledSession()
+    handled.send(call(1, b"a"))
+    handled.session.announce_stop()
+    handled.answers()
+    handled.send(call(2, b"b"), call(3, b"c", "now"))
+    assert [body for _, body, _ in handled.calls] == [b"a"]
     refused = {2: b"later: COORDINATOR_NOT_AVAILABLE", 3: b"now: COORDINATOR_NOT_AVAILABLE"}
-    assert room.answers() == refused
-    assert not room.session.is_finished, "what was begun before is answered"
-    room.waiting[b"a"].succeed(b"done")
-    assert room.answers() == {1: b"done"}
-    assert not room.session.is_finished, "more may be on its way"
-    room.send(call(4, b"d"))
-    assert list(room.answers()) == [4]
-    room.session.stop_lingering()
-    assert room.session.is_finished
+    assert handled.answers() == refused
+    assert not handled.session.is_finished, "what was begun before is answered"
+    handled.waiting[b"a"].succeed(b"done")
+    assert handled.answers() == {1: b"done"}
+    assert not handled.session.is_finished, "more may be on its way"
+    handled.send(call(4, b"d"))
+    assert list(handled.answers()) == [4]
+    handled.session.stop_lingering()
+    assert handled.session.is_finished
 
 
 def test_a_client_that_was_told_and_closes_its_side_is_not_waited_for() -> None:
-    room = Room()
-    room.session.announce_stop()
-    room.answers()
-    assert not room.session.is_finished
-    room.session.half_close()
-    assert room.session.is_finished
+    handled = HandledSession()
+    handled.session.announce_stop()
+    handled.answers()
+    assert not handled.session.is_finished
+    handled.session.half_close()
+    assert handled.session.is_finished
 
 
 def test_a_message_that_is_too_large_begins_nothing() -> None:
-    room = Room(SessionLimits(message_bytes_max=1_000))
-    room.send(call(1, b"a"))
+    handled = HandledSession(SessionLimits(message_bytes_max=1_000))
+    handled.send(call(1, b"a"))
     overhead = len(session_pb2.SessionRequest(calls=[call(2, bytes(960))]).SerializeToString()) - 960
     with pytest.raises(Unanswered, match=r"a message of 1001 bytes .*message_bytes_max is 1000") as failure:
-        room.send(call(2, bytes(1_001 - overhead)))
+        handled.send(call(2, bytes(1_001 - overhead)))
     assert failure.value.status is CallStatus.RESOURCE_EXHAUSTED
-    assert len(room.calls) == 1
-    room.send(call(2, bytes(1_000 - overhead)))
-    assert len(room.calls) == 2
+    assert len(handled.calls) == 1
+    handled.send(call(2, bytes(1_000 - overhead)))
+    assert len(handled.calls) == 2
 
 
 # Over a real port

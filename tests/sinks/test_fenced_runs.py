@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from tests.sinks.room import SinkRoom
+from tests.sinks.world import sink_world
 from txn_coordinator.sinks.rules import FENCED_RUNS_REMEMBERED
 
 
 def test_of_many_runs_those_that_were_fenced_last_cannot_come_back() -> None:
-    room = SinkRoom()
+    world = sink_world()
     runs = [f"run {number}" for number in range(FENCED_RUNS_REMEMBERED + 4)]
     for run_id in runs:
-        room.member(1, run_id=run_id)
+        world.sinks.member(1, run_id=run_id)
     for run_id in runs[-FENCED_RUNS_REMEMBERED - 1 : -1]:
         with pytest.raises(Refused) as refusal:
-            room.member(1, run_id=run_id)
+            world.sinks.member(1, run_id=run_id)
         assert refusal.value.code is ErrorCode.PRODUCER_FENCED, run_id
-    room.member(1, run_id=runs[-1])
+    world.sinks.member(1, run_id=runs[-1])

@@ -14,7 +14,8 @@ from bench.processes import resident_mib
 from coordinator_runtime.decision import IDS_REMEMBERED
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import Family
-from tests.sinks.room import SinkRoom
+from tests.harness.world import World
+from tests.sinks.world import sink_world
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.sinks.decisions import PARTICIPANTS_AT_ONCE
 
@@ -25,23 +26,23 @@ ROW_BYTES_MAX = 600
 """What a row takes in the memory of the process at most, key, value and the places that lead to them."""
 
 
-def large_batch(room: SinkRoom) -> list[str]:
+def large_batch(world: World) -> list[str]:
     """A sealed batch of so many members in so many partitions, and not decided; the partitions."""
     names = [f"t-{number}" for number in range(PARTITIONS)]
     members = []
     for number in range(MEMBERS):
-        member = room.member(0)
-        assert room.write(member, names[number % PARTITIONS], f"r{number}") is None
+        member = world.sinks.member(0)
+        assert world.sinks.write(member, names[number % PARTITIONS], f"r{number}") is None
         for name in names:
             if name not in member.sequences:
-                pending = room.world.produce(member.transactional_id, member.identity, name, ["x"], sequence=0)
+                pending = world.produce(member.transactional_id, member.identity, name, ["x"], sequence=0)
                 pending.on_settled(lambda _done: None)
                 member.sequences[name] = 1
-        room.world.flush()
-        room.seal(member)
+        world.flush()
+        world.sinks.seal(member)
         members.append(member)
-    pending_commit = room.ask_commit(0, members)
-    room.world.flush()
+    pending_commit = world.sinks.ask_commit(0, members)
+    world.flush()
     pending_commit.result()
     return names
 
@@ -50,26 +51,26 @@ def large_batch(room: SinkRoom) -> list[str]:
 @pytest.mark.parametrize("two_phase", list(TwoPhase))
 def test_a_batch_of_200_members_in_50_partitions_is_carried_out_in_slices(two_phase: TwoPhase) -> None:
     """The decision is one step, and no step after it takes more markers than a slice or a member has."""
-    room = SinkRoom(two_phase=two_phase, partition_count=PARTITIONS)
-    names = large_batch(room)
+    world = sink_world(two_phase=two_phase, partition_count=PARTITIONS)
+    names = large_batch(world)
     seconds, appended = [], []
     for _ in range(100_000):
-        before = sum(room.world.read(name, is_raw=True).high_watermark for name in names[:1])
+        before = sum(world.read(name, is_raw=True).high_watermark for name in names[:1])
         began = time.perf_counter()
-        room.world.tick(1)
-        is_busy = room.world.flush()
+        world.tick(1)
+        is_busy = world.flush()
         seconds.append(time.perf_counter() - began)
-        appended.append(sum(room.world.read(name, is_raw=True).high_watermark for name in names[:1]) - before)
-        described = room.describe()
+        appended.append(sum(world.read(name, is_raw=True).high_watermark for name in names[:1]) - before)
+        described = world.sinks.describe()
         assert described.sink is not None
         if not is_busy and not described.members and not described.sink.committing:
             break
     print(f"longest turn {max(seconds) * 1_000:.1f} ms of {len(seconds)}")
     assert max(appended) <= max(1, PARTICIPANTS_AT_ONCE // PARTITIONS) + 1, "markers of one partition in one turn"
     for name in names:
-        assert len(room.seen(name)) == MEMBERS
-        assert not room.world.remembered(name)
-    room.world.check_stored()
+        assert len(world.sinks.seen(name)) == MEMBERS
+        assert not world.remembered(name)
+    world.check_stored()
 
 
 class Standing(NamedTuple):
@@ -87,13 +88,13 @@ class Standing(NamedTuple):
     resident_mib: float
 
 
-def standing(room: SinkRoom) -> Standing:
+def standing(world: World) -> Standing:
     gc.collect()
     return Standing(
-        members=room.members_in_memory(),
-        kept=room.row_counts(),
-        written=room.row_counts(*WRITTEN),
-        rows=sum(room.row_counts(*Family).values()),
+        members=world.sinks.members_in_memory(),
+        kept=world.sinks.row_counts(),
+        written=world.sinks.row_counts(*WRITTEN),
+        rows=sum(world.sinks.row_counts(*Family).values()),
         blocks=sys.getallocatedblocks(),
         resident_mib=resident_mib(os.getpid()) or 0.0,
     )
@@ -103,13 +104,13 @@ def standing(room: SinkRoom) -> Standing:
 @pytest.mark.long
 def test_ten_thousand_micro_batches_leave_nothing_but_what_they_wrote() -> None:
     """Each has a member in two partitions, and one that is not chosen."""
-    room = SinkRoom()
+    world = sink_world()
     found: dict[int, Standing] = {}
     for batch_id in range(MICRO_BATCHES + 1):
-        room.written(batch_id, "loser", partitions=("t-0",))
-        room.commit(batch_id, room.written(batch_id, "a"))
+        world.sinks.written(batch_id, "loser", partitions=("t-0",))
+        world.sinks.commit(batch_id, world.sinks.written(batch_id, "a"))
         if batch_id in (10, 20, 1_000, MICRO_BATCHES):
-            found[batch_id] = standing(room)
+            found[batch_id] = standing(world)
     first, second, early, late = found.values()
     assert (first.members, first.kept) == (late.members, late.kept)
     for family in WRITTEN:
@@ -126,14 +127,14 @@ def test_ten_thousand_micro_batches_leave_nothing_but_what_they_wrote() -> None:
 
 def test_who_may_join_is_told_while_a_large_decision_is_carried_out() -> None:
     """The next batch begins at once; its decision waits for the one before."""
-    room = SinkRoom(two_phase=TwoPhase.SPLIT)
-    first = room.written(0, "a")
-    held = room.ask_commit(0, [first])
-    room.world.flush()
+    world = sink_world(two_phase=TwoPhase.SPLIT)
+    first = world.sinks.written(0, "a")
+    held = world.sinks.ask_commit(0, [first])
+    world.flush()
     assert held.is_settled
-    second = room.written(1, "b")
-    decided = room.ask_commit(1, [second])
-    room.answer(decided)
-    room.settle()
-    assert room.seen("t-0") == ["a", "b"]
-    assert room.world.inside.core.transactions.sinks.describe_sinks([], CallContext())[0].name == "spark/query"
+    second = world.sinks.written(1, "b")
+    decided = world.sinks.ask_commit(1, [second])
+    world.sinks.answer(decided)
+    world.sinks.settle()
+    assert world.sinks.seen("t-0") == ["a", "b"]
+    assert world.inside.core.transactions.sinks.describe_sinks([], CallContext())[0].name == "spark/query"

@@ -9,7 +9,8 @@ from coordinator_protocol.errors import Refused
 from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
 from tests.harness.calls import partition_name
 from tests.harness.group_calls import ANYBODY
-from tests.sinks.room import SINK, SinkRoom
+from tests.harness.sinks import SINK
+from tests.sinks.world import sink_world
 from txn_coordinator.requests import TransactionFilter
 
 
@@ -25,10 +26,10 @@ class Only(AllowAll):
 
 @pytest.mark.parametrize(("name", "is_told"), [(SINK, True), ("spark/another", False)])
 def test_members_are_told_to_whom_the_sink_is(name: str, is_told: bool) -> None:
-    room = SinkRoom()
-    member = room.member(0)
-    assert room.write(member, "t-0", "a") is None
-    core = room.world.inside.core
+    world = sink_world()
+    member = world.sinks.member(0)
+    assert world.sinks.write(member, "t-0", "a") is None
+    core = world.inside.core
     reader, explainer = core.transactions.reader, core.admin.explainer
     reader._authorizer = explainer._authorizer = Only(name)
     listed = reader.list(TransactionFilter(), ANYBODY).transactions

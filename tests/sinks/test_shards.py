@@ -13,18 +13,20 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from tests.harness.calls import called
-from tests.sinks.room import SINK, SinkRoom
+from tests.harness.sinks import SINK
+from tests.harness.world import World
+from tests.sinks.world import sink_world
 from txn_coordinator.sinks.rules import check_name
 
 MEMBERS = 20
 AWAY = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 
 
-def answer_to(room: SinkRoom, ask: Callable[[], Any]) -> object:
+def answer_to(world: World, ask: Callable[[], Any]) -> object:
     """What is answered, or the code of the refusal, of the call or of its only item."""
     try:
         asked = ask()
-        room.world.settle()
+        world.settle()
         answer = asked.result() if isinstance(asked, Pending) else asked
     except CoordinatorError as error:
         return error.code
@@ -33,8 +35,8 @@ def answer_to(room: SinkRoom, ask: Callable[[], Any]) -> object:
 
 
 def test_every_call_on_a_member_goes_to_the_shard_of_its_sink() -> None:
-    room = SinkRoom(shard_count=16)
-    world, tasks = room.world, [room.member(0) for _ in range(MEMBERS)]
+    world = sink_world(shard_count=16)
+    tasks = [world.sinks.member(0) for _ in range(MEMBERS)]
     assert len({task.transactional_id for task in tasks}) == MEMBERS
     world.unload(SINK)
     world.settle()
@@ -42,19 +44,19 @@ def test_every_call_on_a_member_goes_to_the_shard_of_its_sink() -> None:
         calls: dict[str, Callable[[], Any]] = {
             "Produce": partial(world.produce, task.transactional_id, task.identity, "t-1", ["x"], sequence=0),
             "DescribeTransactions": partial(world.describe, task.transactional_id),
-            "JoinBatch": partial(room.ask_join, 0),
-            "SealMember": partial(room.ask_seal, task),
-            "CommitBatch": partial(room.ask_commit, 0, [task]),
-            "DescribeSinks": room.describe,
+            "JoinBatch": partial(world.sinks.ask_join, 0),
+            "SealMember": partial(world.sinks.ask_seal, task),
+            "CommitBatch": partial(world.sinks.ask_commit, 0, [task]),
+            "DescribeSinks": world.sinks.describe,
         }
         for method, ask in calls.items():
-            assert answer_to(room, ask) in AWAY, method
+            assert answer_to(world, ask) in AWAY, method
 
 
 def test_what_is_for_transactions_of_applications_takes_no_member() -> None:
     """A member commits by the decision on its batch alone."""
-    room = SinkRoom()
-    world, task = room.world, room.member(0)
+    world = sink_world()
+    task = world.sinks.member(0)
     named = task.transactional_id, task.identity
     calls: dict[str, Callable[[], Any]] = {
         "InitProducerId": partial(called, partial(world.init, task.transactional_id)),
@@ -64,11 +66,11 @@ def test_what_is_for_transactions_of_applications_takes_no_member() -> None:
         "EndTxn": partial(called, partial(world.end, *named, Outcome.COMMIT)),
     }
     for method, ask in calls.items():
-        assert answer_to(room, ask) is ErrorCode.INVALID_REQUEST, method
-    assert room.write(task, "t-0", "a") is None
-    room.seal(task)
-    room.commit(0, task)
-    assert room.seen() == ["a"]
+        assert answer_to(world, ask) is ErrorCode.INVALID_REQUEST, method
+    assert world.sinks.write(task, "t-0", "a") is None
+    world.sinks.seal(task)
+    world.sinks.commit(0, task)
+    assert world.sinks.seen() == ["a"]
 
 
 def test_a_sink_without_a_name_is_not_called_a_transactional_id() -> None:

@@ -31,7 +31,7 @@ ENOUGH: Final = b"x" * 5_000_000
 """More than waits for a request."""
 
 
-class Room:
+class TopicSink:
     """A topic, and a sink that writes to it."""
 
     def __init__(self, topics: Topics, admin: Admin) -> None:
@@ -77,8 +77,8 @@ class Room:
 
 
 @pytest.fixture
-def room(topics: Topics, admin: Admin) -> Room:
-    return Room(topics, admin)
+def topic_sink(topics: Topics, admin: Admin) -> TopicSink:
+    return TopicSink(topics, admin)
 
 
 def rows(*values: bytes, **columns: list[Any]) -> pa.RecordBatch:
@@ -88,14 +88,14 @@ def rows(*values: bytes, **columns: list[Any]) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     "end", [ValueError("a query fails"), KeyboardInterrupt(), SystemExit(1), GeneratorExit(), pa.ArrowInvalid("broken")]
 )
-def test_a_task_whose_rows_end_with_an_error_aborts_what_it_wrote(room: Room, end: BaseException) -> None:
+def test_a_task_whose_rows_end_with_an_error_aborts_what_it_wrote(topic_sink: TopicSink, end: BaseException) -> None:
     with pytest.raises(type(end)):
-        room.write(rows(ENOUGH[:900_000]), rows(*[ENOUGH[:900_000]] * 5), then=end)
-    assert room.held_up() == []
-    assert room.seen() == [b"of others"]
+        topic_sink.write(rows(ENOUGH[:900_000]), rows(*[ENOUGH[:900_000]] * 5), then=end)
+    assert topic_sink.held_up() == []
+    assert topic_sink.seen() == [b"of others"]
 
 
-def test_a_task_that_is_refused_a_row_aborts_those_before_it(room: Room) -> None:
+def test_a_task_that_is_refused_a_row_aborts_those_before_it(topic_sink: TopicSink) -> None:
     before = rows(*[ENOUGH[:900_000]] * 5)
     refused: list[tuple[pa.RecordBatch, type[Exception]]] = [
         (rows(b"a", partition=[9]), InvalidRows),
@@ -103,17 +103,17 @@ def test_a_task_that_is_refused_a_row_aborts_those_before_it(room: Room) -> None
     ]
     for wrong, error in refused:
         with pytest.raises(error):
-            room.write(before, wrong)
-        assert room.held_up() == []
+            topic_sink.write(before, wrong)
+        assert topic_sink.held_up() == []
     with pytest.raises(UnknownTopic):
         write_member(
-            parse_write_options({"endpoint": room.options.endpoint}),
-            room.batch,
-            iter([pa.RecordBatch.from_pydict({"value": [b"a", b"b"], "topic": [room.topic, "no-such-topic"]})]),
+            parse_write_options({"endpoint": topic_sink.options.endpoint}),
+            topic_sink.batch,
+            iter([pa.RecordBatch.from_pydict({"value": [b"a", b"b"], "topic": [topic_sink.topic, "no-such-topic"]})]),
             "0.0-0",
         )
-    assert room.held_up() == []
-    assert set(room.seen()) == {b"of others"}
+    assert topic_sink.held_up() == []
+    assert set(topic_sink.seen()) == {b"of others"}
 
 
 @pytest.fixture
@@ -137,17 +137,17 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[Method, BaseException],
 
 @pytest.mark.parametrize("method", [Method.JOIN_BATCH, Method.DESCRIBE_TOPICS, Method.PRODUCE, Method.SEAL_MEMBER])
 def test_a_task_that_is_interrupted_in_any_call_leaves_nothing_open(
-    room: Room, refuse: Callable[[Method, BaseException], None], method: Method
+    topic_sink: TopicSink, refuse: Callable[[Method, BaseException], None], method: Method
 ) -> None:
     refuse(method, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        room.write(rows(b"a"))
-    assert room.held_up() == []
-    assert room.seen() == [b"of others"]
+        topic_sink.write(rows(b"a"))
+    assert topic_sink.held_up() == []
+    assert topic_sink.seen() == [b"of others"]
 
 
 def test_the_error_of_a_task_stays_and_says_what_could_not_be_aborted(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    topic_sink: TopicSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusing(_member: SinkMember, **_given: Any) -> None:
         raise Rejected(ErrorCode.INVALID_REQUEST, Rejected.action, "ids that start with __ are reserved")  # type: ignore[arg-type]
@@ -155,19 +155,19 @@ def test_the_error_of_a_task_stays_and_says_what_could_not_be_aborted(
     with monkeypatch.context() as older:
         older.setattr(SinkMember, "abort", refusing)
         with pytest.raises(ValueError, match="a query fails") as failed:
-            room.write(rows(*[ENOUGH[:900_000]] * 5), then=ValueError("a query fails"))
+            topic_sink.write(rows(*[ENOUGH[:900_000]] * 5), then=ValueError("a query fails"))
     (note,) = failed.value.__notes__
     assert "could not be aborted (ids that start with __ are reserved)" in note
-    assert room.held_up() == ["readers wait"]
+    assert topic_sink.held_up() == ["readers wait"]
 
 
-def test_a_task_that_fails_leaves_the_attempts_beside_it_alone(room: Room) -> None:
-    sibling = room.write(rows(b"sibling"))
+def test_a_task_that_fails_leaves_the_attempts_beside_it_alone(topic_sink: TopicSink) -> None:
+    sibling = topic_sink.write(rows(b"sibling"))
     with pytest.raises(ValueError, match="fails"):
-        room.write(rows(b"failed"), then=ValueError("fails"))
-    again = room.write(rows(b"again"))
-    SinkClient(room.connection, room.batch.sink, run_id="run").commit(0, [sibling.identity, again.identity])
-    assert room.seen() == [b"sibling", b"again"]
+        topic_sink.write(rows(b"failed"), then=ValueError("fails"))
+    again = topic_sink.write(rows(b"again"))
+    SinkClient(topic_sink.connection, topic_sink.batch.sink, run_id="run").commit(0, [sibling.identity, again.identity])
+    assert topic_sink.seen() == [b"sibling", b"again"]
 
 
 # A worker whose Spark hangs up
@@ -198,14 +198,14 @@ def main(infile: io.BufferedReader, work: Callable[[], Any]) -> Any:
     return work()
 
 
-def test_rows_that_broke_off_between_two_batches_are_not_taken_for_all(room: Room, worker: Worker) -> None:
+def test_rows_that_broke_off_between_two_batches_are_not_taken_for_all(topic_sink: TopicSink, worker: Worker) -> None:
     with pytest.raises(RowsCutShort, match="broke the rows of this task off"):
-        worker(lambda: room.write(rows(b"a")), b"")
-    assert room.held_up() == []
-    assert isinstance(worker(lambda: room.write(rows(b"a")), b"\xff\xff\xff\xfc"), SinkMember)
+        worker(lambda: topic_sink.write(rows(b"a")), b"")
+    assert topic_sink.held_up() == []
+    assert isinstance(worker(lambda: topic_sink.write(rows(b"a")), b"\xff\xff\xff\xfc"), SinkMember)
 
 
-def test_a_task_that_is_killed_while_it_sends_stops_at_the_next_request(room: Room, worker: Worker) -> None:
+def test_a_task_that_is_killed_while_it_sends_stops_at_the_next_request(topic_sink: TopicSink, worker: Worker) -> None:
     taken = []
 
     def much() -> Iterator[pa.RecordBatch]:
@@ -214,9 +214,9 @@ def test_a_task_that_is_killed_while_it_sends_stops_at_the_next_request(room: Ro
             yield rows(*[ENOUGH[:900_000]] * 5)
 
     with pytest.raises(RowsCutShort):
-        worker(lambda: write_member(room.options, room.batch, much(), "0.0-0"), b"")
+        worker(lambda: write_member(topic_sink.options, topic_sink.batch, much(), "0.0-0"), b"")
     assert taken == [0]
-    assert room.held_up() == []
+    assert topic_sink.held_up() == []
 
 
 # The driver
@@ -229,37 +229,37 @@ def writer_and_batch(options: WriteOptions) -> tuple[BatchWriter, Batch]:
 
 @pytest.mark.parametrize("more", [{}, {"txnAppId": "nightly", "txnVersion": "3"}])
 def test_the_driver_gives_up_what_killed_tasks_left_though_none_told_of_its_batch(
-    topics: Topics, room: Room, more: dict[str, str]
+    topics: Topics, topic_sink: TopicSink, more: dict[str, str]
 ) -> None:
-    given = {"endpoint": topics.endpoint, "topic": room.topic, "transactionalIdPrefix": room.topic}
+    given = {"endpoint": topics.endpoint, "topic": topic_sink.topic, "transactionalIdPrefix": topic_sink.topic}
     writer, batch = writer_and_batch(parse_write_options(given | more))
-    room.killed(batch)
-    assert room.held_up() == ["readers wait"]
+    topic_sink.killed(batch)
+    assert topic_sink.held_up() == ["readers wait"]
 
     writer.abort([None])
 
-    assert room.held_up() == []
+    assert topic_sink.held_up() == []
     writer.abort([None])
 
 
-def test_a_decision_that_is_refused_is_followed_by_an_abort_of_the_rest(topics: Topics, room: Room) -> None:
-    given = {"endpoint": topics.endpoint, "topic": room.topic, "transactionalIdPrefix": room.topic}
+def test_a_decision_that_is_refused_is_followed_by_an_abort_of_the_rest(topics: Topics, topic_sink: TopicSink) -> None:
+    given = {"endpoint": topics.endpoint, "topic": topic_sink.topic, "transactionalIdPrefix": topic_sink.topic}
     writer, batch = writer_and_batch(parse_write_options(given))
-    lost, kept = room.killed(batch), room.killed(batch)
+    lost, kept = topic_sink.killed(batch), topic_sink.killed(batch)
     lost.abort()
     kept.seal()
     messages = [Written(batch, *each.identity, record_count=1) for each in (lost, kept)]
     with pytest.raises(Abortable):
         writer.commit(list(messages))
-    assert room.held_up() == ["readers wait"]
+    assert topic_sink.held_up() == ["readers wait"]
 
     writer.abort(list(messages))
 
-    assert room.held_up() == []
+    assert topic_sink.held_up() == []
 
 
-def test_a_member_can_be_aborted_once(room: Room) -> None:
-    member = room.killed()
+def test_a_member_can_be_aborted_once(topic_sink: TopicSink) -> None:
+    member = topic_sink.killed()
     member.abort()
     with pytest.raises(TransactionError, match="is no member any more"):
         member.abort()

@@ -13,7 +13,7 @@ from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.rows import state_row
 from coordinator_runtime.store import CommitGroup, Family, KeyRange, Mutation
-from tests.conformance.transactions.room import EIGHT_DAYS_MS
+from tests.conformance.transactions.case_world import EIGHT_DAYS_MS
 from tests.core.test_explanation import explained
 from tests.transactions.administered import ABORT, ADMIN, CLIENT, COMMIT, RIVAL, Administered
 from txn_coordinator import history

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
-from tests.conformance.transactions.room import EIGHT_DAYS_MS
+from tests.conformance.transactions.case_world import EIGHT_DAYS_MS
 from tests.harness.world import TransactContents
 from tests.transactions.administered import ABORT, CLIENT, COMMIT, RIVAL, Administered
 from txn_coordinator.config import TwoPhase

@@ -14,7 +14,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_protocol.methods import Method
 from coordinator_runtime.decision import Decision
 from coordinator_runtime.pending import Pending
-from tests.conformance.transactions.room import TIMEOUT_MS, Client, Room
+from tests.conformance.transactions.case_world import TIMEOUT_MS, CaseWorld, Client
 from tests.harness.world import TransactContents
 from tests.transactions.world_of_one import (
     EXHAUSTED,
@@ -124,16 +124,16 @@ def _init(before: Transaction, shown: Identity) -> object:
 Call = Callable[[Client], Pending[Any]]
 
 _CALLS: dict[Method, Call] = {
-    Method.ADD_PARTITIONS_TO_TXN: lambda client: client.room.add(
+    Method.ADD_PARTITIONS_TO_TXN: lambda client: client.world.add(
         client.transactional_id, client.identity, ["t-1"], client.context
     ),
-    Method.TXN_OFFSET_COMMIT: lambda client: client.room.commit_offset(
+    Method.TXN_OFFSET_COMMIT: lambda client: client.world.commit_offset(
         client.transactional_id, client.identity, "g", 1, client.context
     ),
-    Method.PRODUCE: lambda client: client.room.produce(
+    Method.PRODUCE: lambda client: client.world.produce(
         client.transactional_id, client.identity, "t-0", ["late"], sequence=1, context=client.context
     ),
-    Method.PREPARE_TRANSACTION: lambda client: client.room.prepare(
+    Method.PREPARE_TRANSACTION: lambda client: client.world.prepare(
         client.transactional_id, client.identity, client.context
     ),
     Method.END_TXN: lambda client: _ended(client, Outcome.COMMIT),
@@ -141,17 +141,17 @@ _CALLS: dict[Method, Call] = {
 
 
 def _ended(client: Client, outcome: Outcome) -> Pending[Any]:
-    return client.room.end(client.transactional_id, client.identity, outcome, client.context)
+    return client.world.end(client.transactional_id, client.identity, outcome, client.context)
 
 
 def _transacted(client: Client) -> Pending[Any]:
     contents = TransactContents([("t-0", ["late"], 1)])
     context = replace(client.context, request_id=b"r" * 16)
-    return client.room.transact(client.transactional_id, client.identity, contents, Outcome.COMMIT, context)
+    return client.world.transact(client.transactional_id, client.identity, contents, Outcome.COMMIT, context)
 
 
-def _told(method: Method, reply: Pending[Any], room: Room) -> tuple[ErrorCode, ErrorClass]:
-    room.flush()
+def _told(method: Method, reply: Pending[Any], world: CaseWorld) -> tuple[ErrorCode, ErrorClass]:
+    world.flush()
     try:
         answer = reply.result()
         error = getattr(answer, "error", None)
@@ -161,10 +161,10 @@ def _told(method: Method, reply: Pending[Any], room: Room) -> tuple[ErrorCode, E
 
 
 def _timed_out(version: int, *, split: bool) -> Client:
-    room = Room(split=split)
-    client = room.ongoing(version=version, epoch=4)
-    room.tick(TIMEOUT_MS + 1)
-    room.settle()
+    world = CaseWorld(split=split)
+    client = world.ongoing(version=version, epoch=4)
+    world.tick(TIMEOUT_MS + 1)
+    world.settle()
     return client
 
 
@@ -172,7 +172,7 @@ def _follows(client: Client, what: ErrorClass) -> ErrorClass:
     """Do what a class says, until there is nothing more to do. Where it ended."""
     if what is ErrorClass.ABORT:
         reply = _ended(client, Outcome.ABORT)
-        code, what = _told(Method.END_TXN, reply, client.room)
+        code, what = _told(Method.END_TXN, reply, client.world)
         if code is ErrorCode.NONE:
             client.identity = reply.result().next_identity
             client.sequences.clear()
@@ -190,7 +190,7 @@ def _follows(client: Client, what: ErrorClass) -> ErrorClass:
 @pytest.mark.parametrize("method", _CALLS)
 def test_whose_transaction_timed_out_is_not_fenced(method: Method, version: int, split: bool) -> None:
     client = _timed_out(version, split=split)
-    code, what = _told(method, _CALLS[method](client), client.room)
+    code, what = _told(method, _CALLS[method](client), client.world)
     # For version 1 the harness adds the group first, and that is refused.
     is_data = method is Method.PRODUCE or (method is Method.TXN_OFFSET_COMMIT and version == 2)
     assert code is (ErrorCode.INVALID_PRODUCER_EPOCH if is_data else ErrorCode.PRODUCER_FENCED), "Kafka's code"
@@ -200,13 +200,13 @@ def test_whose_transaction_timed_out_is_not_fenced(method: Method, version: int,
     assert client.add("t-0") is True
     assert client.write("t-0", "after") == 0
     client.commit()
-    client.room.settle()
-    assert client.room.visible() == ["after"]
+    client.world.settle()
+    assert client.world.visible() == ["after"]
 
 
 def test_a_transact_after_the_timeout_is_not_fenced() -> None:
     client = _timed_out(2, split=False)
-    assert _told(Method.TRANSACT, _transacted(client), client.room) == (
+    assert _told(Method.TRANSACT, _transacted(client), client.world) == (
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorClass.ABORT,
     )
@@ -216,7 +216,7 @@ def test_a_transact_after_the_timeout_is_not_fenced() -> None:
 
 def test_an_abort_after_the_timeout_gives_the_next_identity_to_version_2_only() -> None:
     old, new = _timed_out(1, split=False), _timed_out(2, split=False)
-    assert _told(Method.END_TXN, _ended(old, Outcome.ABORT), old.room) == (
+    assert _told(Method.END_TXN, _ended(old, Outcome.ABORT), old.world) == (
         ErrorCode.PRODUCER_FENCED,
         ErrorClass.RECOVER,
     )
@@ -232,14 +232,14 @@ def test_who_was_replaced_is_fenced(method: Method, version: int, split: bool, i
     if is_late:
         client = _timed_out(version, split=split)
     else:
-        client = Room(split=split).ongoing(version=version, epoch=4)
-    rival = client.room.client(version=version)
+        client = CaseWorld(split=split).ongoing(version=version, epoch=4)
+    rival = client.world.client(version=version)
     while isinstance(rival.init(), int):
-        client.room.settle()
+        client.world.settle()
     call = _transacted if method is Method.TRANSACT else _CALLS[method]
     if method is Method.TRANSACT and version == 1:
         return
-    _code, what = _told(method, call(client), client.room)
+    _code, what = _told(method, call(client), client.world)
     assert what is (ErrorClass.ABORT if method is Method.PRODUCE else ErrorClass.FENCED)
     assert _follows(client, what) is ErrorClass.FENCED
     assert rival.add("t-0") is True
@@ -249,12 +249,12 @@ def test_who_was_replaced_is_fenced(method: Method, version: int, split: bool, i
 def test_the_words_say_what_happened(version: int) -> None:
     client = _timed_out(version, split=False)
     with pytest.raises(Refused, match=rf"longer than its timeout of {TIMEOUT_MS} ms, and was aborted\. Call InitProd"):
-        _settled(client.room, _ended(client, Outcome.COMMIT)).result()
-    client.room.client(version=version).init()
+        _settled(client.world, _ended(client, Outcome.COMMIT)).result()
+    client.world.client(version=version).init()
     with pytest.raises(Refused, match="a newer instance or an administrator took over"):
-        _settled(client.room, _ended(client, Outcome.COMMIT)).result()
+        _settled(client.world, _ended(client, Outcome.COMMIT)).result()
 
 
-def _settled(room: Room, reply: Pending[Any]) -> Pending[Any]:
-    room.flush()
+def _settled(world: CaseWorld, reply: Pending[Any]) -> Pending[Any]:
+    world.flush()
     return reply

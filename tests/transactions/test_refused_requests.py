@@ -17,7 +17,7 @@ from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, PartitionName
 from coordinator_server.grpc_front.wire.transactions.servicer import TransactionServicer
-from tests.conformance.transactions.room import Denies, Room
+from tests.conformance.transactions.case_world import CaseWorld, Denies
 from tests.harness.world import World
 from txn_coordinator.requests import AddPartitions, PrepareTransaction
 from txn_coordinator.state import Identity
@@ -49,8 +49,8 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode]] = [
 ]
 
 
-def told(room: Room, reply: Pending[Any]) -> Any:
-    room.settle()
+def told(world: CaseWorld, reply: Pending[Any]) -> Any:
+    world.settle()
     return reply.result()
 
 
@@ -58,8 +58,8 @@ def results(answer: Any) -> list[tuple[str, bytes, int, int, int]]:
     return [(each.topic, each.topic_id, each.partition, each.error_code, each.error_class) for each in answer.results]
 
 
-def fields(room: Room, said: dict[str, Any]) -> dict[str, Any]:
-    identity = room.ready(MINE).identity
+def fields(world: CaseWorld, said: dict[str, Any]) -> dict[str, Any]:
+    identity = world.ready(MINE).identity
     return {
         "transactional_id": MINE,
         "producer_id": identity.producer_id,
@@ -75,43 +75,43 @@ def fields(room: Room, said: dict[str, Any]) -> dict[str, Any]:
 def test_a_refusal_of_the_whole_request_is_repeated_for_every_partition(
     said: dict[str, Any], code: ErrorCode, verify_only: bool
 ) -> None:
-    room = Room()
-    request = transaction_pb2.AddPartitionsToTxnRequest(**fields(room, said), verify_only=verify_only)
-    before = room.version
-    answer = told(room, room.servicer(Denies({THEIRS})).AddPartitionsToTxn(request, CallContext()))
+    world = CaseWorld()
+    request = transaction_pb2.AddPartitionsToTxnRequest(**fields(world, said), verify_only=verify_only)
+    before = world.version
+    answer = told(world, world.servicer(Denies({THEIRS})).AddPartitionsToTxn(request, CallContext()))
     check_repeated(answer, request, code)
-    assert room.version == before, "a refused request wrote something"
+    assert world.version == before, "a refused request wrote something"
 
 
 @pytest.mark.parametrize(
     ("said", "code"), [row[1:] for row in REFUSED[1:]], ids=[row[0].replace(" ", "_") for row in REFUSED[1:]]
 )
 def test_so_is_that_of_one_transaction_of_a_batch(said: dict[str, Any], code: ErrorCode) -> None:
-    room = Room()
-    bad = transaction_pb2.AddPartitionsToTxnTransaction(**fields(room, said))
+    world = CaseWorld()
+    bad = transaction_pb2.AddPartitionsToTxnTransaction(**fields(world, said))
     good = transaction_pb2.AddPartitionsToTxnTransaction(
-        transactional_id="good", topics=[T0], producer_id=room.ready("good").identity.producer_id
+        transactional_id="good", topics=[T0], producer_id=world.ready("good").identity.producer_id
     )
     request = transaction_pb2.AddPartitionsToTxnRequest(transactions=[bad, good])
-    answer = told(room, room.servicer().AddPartitionsToTxn(request, CallContext()))
+    answer = told(world, world.servicer().AddPartitionsToTxn(request, CallContext()))
     refused, added = answer.transactions
     check_repeated(refused, bad, code)
     assert (added.error_code, results(added)) == (0, [("t", b"", 1, 0, 0)])
 
 
 def test_a_batch_by_a_stranger_names_every_transaction_and_partition() -> None:
-    room = Room()
+    world = CaseWorld()
     members = [transaction_pb2.AddPartitionsToTxnTransaction(transactional_id=each, topics=[T0, T1]) for each in "ab"]
     request = transaction_pb2.AddPartitionsToTxnRequest(transactions=members)
-    answer = told(room, stranger(room).AddPartitionsToTxn(request, CallContext()))
+    answer = told(world, stranger(world).AddPartitionsToTxn(request, CallContext()))
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert [each.transactional_id for each in answer.transactions] == ["a", "b"]
     for each, member in zip(answer.transactions, members, strict=True):
         check_repeated(each, member, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def stranger(room: Room) -> TransactionServicer:
-    return room.servicer(Denies({CLUSTER_NAME}))
+def stranger(world: CaseWorld) -> TransactionServicer:
+    return world.servicer(Denies({CLUSTER_NAME}))
 
 
 def check_repeated(answer: Any, request: Any, code: ErrorCode) -> None:
@@ -123,14 +123,14 @@ def check_repeated(answer: Any, request: Any, code: ErrorCode) -> None:
 
 
 def test_partitions_at_fault_say_so_and_the_others_were_not_attempted() -> None:
-    room = Room()
+    world = CaseWorld()
     request = transaction_pb2.AddPartitionsToTxnRequest(
         **fields(
-            room,
+            world,
             {"topics": [T0, TopicPartitions(topic="no", partitions=[0]), TopicPartitions(topic="t", partitions=[9])]},
         )
     )
-    answer = told(room, room.servicer().AddPartitionsToTxn(request, CallContext()))
+    answer = told(world, world.servicer().AddPartitionsToTxn(request, CallContext()))
     assert (answer.error_code, answer.error_class) == (UNKNOWN, ErrorClass.ABORT)
     assert [each.error_code for each in answer.results] == [UNTRIED, UNKNOWN, UNKNOWN]
 

@@ -90,7 +90,7 @@ def test_calls_that_wait_are_answered_when_their_shard_leaves() -> None:
         world.unload(f"group:{group_id}")
     answers = [code(reply.result()) for reply in (joining, syncing)]
     assert answers == [ErrorCode.NOT_COORDINATOR] * 2
-    world.wait(5)
+    world.pass_time(5)
     assert code(waiting.result()) is ErrorCode.NOT_COORDINATOR
     assert world.shelf.store.version() == written
 
@@ -99,13 +99,13 @@ def test_calls_that_wait_are_answered_when_their_shard_leaves() -> None:
 def test_after_a_restart_every_member_has_a_whole_session() -> None:
     world = classic_world()
     members = world.classic.stable(*(world.classic.member(session_timeout_ms=4_000) for _ in range(2)))
-    world.wait(3_000)
+    world.pass_time(3_000)
     before = world.classic.describe()
     world.restart()
     assert (world.classic.describe(), before.group_state) == (before, "Stable")
-    world.wait(3_999)
+    world.pass_time(3_999)
     assert world.classic.size() == 2
-    world.wait(1)
+    world.pass_time(1)
     assert (world.classic.state(), world.classic.generation(), world.classic.size()) == ("Empty", 2, 0)
     assert {member.beats() for member in members} == {ErrorCode.UNKNOWN_MEMBER_ID}
 
@@ -142,7 +142,7 @@ def test_a_call_that_is_given_up_costs_no_membership() -> None:
     world.settle()
     assert (world.classic.size(), world.classic.state()) == (2, "PreparingRebalance")
     again = leader.joining()
-    world.wait(DELAY_MS)
+    world.pass_time(DELAY_MS)
     follower.joins()
     assert code(again.result()) is OK
     assert sorted(world.classic.member_ids()) == sorted((leader.member_id, follower.member_id))

@@ -41,7 +41,7 @@ def test_a_refusal_names_no_protocol() -> None:
     assert not refused.HasField("protocol_type")
     assert not refused.HasField("protocol_name")
     joining = world.classic.member().join_as_new()
-    world.wait(DELAY_MS)
+    world.pass_time(DELAY_MS)
     joined = joining.result()
     assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
 
@@ -60,9 +60,9 @@ def test_the_first_rebalance_waits_for_more_members() -> None:
     world = classic_world()
     member = world.classic.member()
     joining = member.join_as_new()
-    world.wait(1_500)
+    world.pass_time(1_500)
     assert not joining.is_settled
-    world.wait(1_501)
+    world.pass_time(1_501)
     joined = joining.result()
     assert (joined.generation_id, joined.leader) == (1, member.member_id)
     assert [each.member_id for each in joined.members] == [member.member_id]
@@ -72,11 +72,11 @@ def test_the_first_rebalance_waits_for_more_members() -> None:
 def test_the_wait_never_exceeds_the_rebalance_timeout() -> None:
     world = classic_world()
     joining = [world.classic.member(rebalance_timeout_ms=6_000).join_as_new() for _ in range(2)]
-    world.wait(3_001)
+    world.pass_time(3_001)
     joining.append(world.classic.member(rebalance_timeout_ms=6_000).join_as_new())
-    world.wait(5_999 - 3_001)
+    world.pass_time(5_999 - 3_001)
     assert not any(reply.is_settled for reply in joining)
-    world.wait(2)
+    world.pass_time(2)
     assert [code(reply.result()) for reply in joining] == [OK] * 3
 
 
@@ -84,9 +84,9 @@ def test_the_wait_never_exceeds_the_rebalance_timeout() -> None:
 def test_who_begins_the_rebalance_does_not_extend_its_wait() -> None:
     world = classic_world()
     joining = world.classic.member(rebalance_timeout_ms=60_000).join_as_new()
-    world.wait(2_999)
+    world.pass_time(2_999)
     assert not joining.is_settled
-    world.wait(1)
+    world.pass_time(1)
     assert code(joining.result()) is OK
 
 
@@ -94,9 +94,9 @@ def test_who_begins_the_rebalance_does_not_extend_its_wait() -> None:
 def test_who_comes_while_it_waits_extends_it_once() -> None:
     world = classic_world()
     joining = [world.classic.member().join_as_new() for _ in range(2)]
-    world.wait(5_999)
+    world.pass_time(5_999)
     assert not any(reply.is_settled for reply in joining)
-    world.wait(1)
+    world.pass_time(1)
     assert [code(reply.result()) for reply in joining] == [OK] * 2
 
 
@@ -105,7 +105,7 @@ def test_an_id_that_nobody_joins_with_expires() -> None:
     world = classic_world()
     member = world.classic.member(session_timeout_ms=1_000)
     member.asked_for_id()
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert code(member.joins()) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -113,9 +113,9 @@ def test_an_id_that_nobody_joins_with_expires() -> None:
 def test_a_new_member_waits_five_minutes_at_most() -> None:
     world = classic_world(initial_rebalance_delay_ms=600_000)
     joining = world.classic.member().join_as_new()
-    world.wait(299_999)
+    world.pass_time(299_999)
     assert not joining.is_settled
-    world.wait(1)
+    world.pass_time(1)
     answer = joining.result()
     assert (code(answer), answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
     assert (world.classic.state(), world.classic.generation(), world.groups.timers()) == ("Empty", 1, {})
@@ -126,9 +126,9 @@ def test_the_session_timeout_of_a_new_member_does_not_count() -> None:
     world = classic_world()
     (stays,) = world.classic.stable(world.classic.member(session_timeout_ms=305_000, rebalance_timeout_ms=600_000))
     joining = world.classic.member(one_step=True).joining()
-    world.wait(299_999)
+    world.pass_time(299_999)
     assert not joining.is_settled
-    world.wait(1)
+    world.pass_time(1)
     assert code(joining.result()) is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.classic.member_ids() == [stays.member_id]
 
@@ -141,9 +141,9 @@ def test_after_its_first_answer_the_session_timeout_counts() -> None:
     joining = second.join_as_new()
     first.joins()
     assert code(joining.result()) is OK
-    world.wait(4_999)
+    world.pass_time(4_999)
     assert world.classic.size() == 2
-    world.wait(1)
+    world.pass_time(1)
     assert (world.classic.state(), world.classic.size(), world.groups.timers()) == ("Empty", 0, {})
 
 
@@ -197,7 +197,7 @@ def test_who_does_not_join_in_time_is_left_out() -> None:
     world = classic_world()
     leader, follower = world.classic.stable(*(world.classic.member(rebalance_timeout_ms=1_000) for _ in range(2)))
     joining = leader.joining()
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert (joining.result().generation_id, world.classic.member_ids()) == (2, [leader.member_id])
     assert follower.beats() is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -230,7 +230,7 @@ def test_an_id_that_nobody_joins_with_disturbs_nobody() -> None:
     world.classic.member().asked_for_id()
     beats = []
     for _half in range(2):
-        world.wait(2_500)
+        world.pass_time(2_500)
         beats.append(member.beats())
     assert (beats, world.classic.generation(), world.classic.size()) == ([OK, OK], 1, 1)
 
@@ -265,5 +265,5 @@ def test_a_static_member_that_comes_again_takes_its_own_place() -> None:
     first, second = world.classic.member("i1"), world.classic.member("i1")
     fenced, joining = first.joining(), second.joining()
     assert code(fenced.result()) is ErrorCode.FENCED_INSTANCE_ID
-    world.wait(DELAY_MS)
+    world.pass_time(DELAY_MS)
     assert (code(joining.result()), world.classic.member_ids()) == (OK, [second.member_id])

@@ -28,7 +28,7 @@ def ten_of_eleven(*, one_step: bool) -> tuple[World, list[Member], Member]:
 @case(46)
 def test_the_last_to_join_finds_no_room() -> None:
     world, members, _refused = ten_of_eleven(one_step=False)
-    world.wait(100)
+    world.pass_time(100)
     assert sorted(world.classic.member_ids()) == sorted(member.member_id for member in members)
     assert world.classic.state() == "CompletingRebalance"
     members[0].protocols = [("range", b"something new")]
@@ -40,7 +40,7 @@ def test_the_last_to_join_finds_no_room() -> None:
 @case(47)
 def test_there_is_no_room_for_old_clients_either() -> None:
     world, members, _refused = ten_of_eleven(one_step=True)
-    world.wait(100)
+    world.pass_time(100)
     assert sorted(world.classic.member_ids()) == sorted(member.member_id for member in members)
 
 
@@ -54,7 +54,7 @@ def test_who_is_parked_may_ask_again() -> None:
     assert [code(reply.result()) for reply in older] == [ErrorCode.REBALANCE_IN_PROGRESS] * 10
     assert [reply.result().member_id for reply in older] == [member.member_id for member in members]
     assert code(world.classic.member(one_step=True).joins()) is FULL
-    world.wait(100)
+    world.pass_time(100)
     assert [code(reply.result()) for reply in newer] == [OK] * 10
 
 

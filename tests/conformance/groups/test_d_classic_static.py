@@ -103,7 +103,7 @@ def test_a_static_follower_leads_when_the_leader_is_away() -> None:
     leader, follower = world.classic.stable(*pair(world, session_timeout_ms=15_000))
     follower.protocols = protocols("roundrobin")
     joining = follower.joining()
-    world.wait(10_000)
+    world.pass_time(10_000)
     answer = joining.result()
     assert (answer.generation_id, answer.leader, answer.protocol_name) == (2, follower.member_id, "roundrobin")
     assert {each.member_id for each in answer.members} == {leader.member_id, follower.member_id}
@@ -178,7 +178,7 @@ def test_a_static_follower_that_is_away_stays_a_member() -> None:
     leader, follower = world.classic.stable(*pair(world, session_timeout_ms=15_000))
     world.classic.member("new").joining()
     joining = leader.joining()
-    world.wait(10_000)
+    world.pass_time(10_000)
     answer = joining.result()
     assert (answer.generation_id, answer.leader, len(answer.members)) == (2, leader.member_id, 3)
     assert follower.member_id in {each.member_id for each in answer.members}
@@ -190,7 +190,7 @@ def test_a_static_leader_that_is_away_stays_a_member_and_leads_no_more() -> None
     leader, follower = world.classic.stable(*pair(world, session_timeout_ms=15_000))
     newcomer = world.classic.member("new")
     joining = [newcomer.joining(), follower.joining()]
-    world.wait(10_000)
+    world.pass_time(10_000)
     assert [code(reply.result()) for reply in joining] == [OK] * 2
     assert follower.leader in (newcomer.member_id, follower.member_id)
     assert leader.member_id in world.classic.member_ids()
@@ -203,10 +203,10 @@ def test_a_rebalance_in_which_only_absent_static_members_are_left_waits_for_them
     leader, follower = world.classic.stable(*pair(world, session_timeout_ms=10_000, rebalance_timeout_ms=5_000))
     dynamic = world.classic.member(rebalance_timeout_ms=5_000, session_timeout_ms=10_000)
     dynamic.join_as_new()
-    world.wait(5_000)
+    world.pass_time(5_000)
     assert (dynamic.generation, dynamic.is_leader, world.classic.size()) == (2, True, 3)
     follower.leaves()
-    world.wait(5_000)
+    world.pass_time(5_000)
     assert (world.classic.state(), world.classic.generation(), world.classic.member_ids()) == (
         "PreparingRebalance",
         2,
@@ -223,14 +223,14 @@ def test_a_static_member_that_only_heartbeats_misses_a_generation() -> None:
     dynamic = world.classic.member()
     joining = dynamic.join_as_new()
     for _beat in range(4):
-        world.wait(2_500)
+        world.pass_time(2_500)
         static.beats()
     assert joining.result().generation_id == 2
     dynamic.syncs({})
     assert static.beats() is ErrorCode.ILLEGAL_GENERATION
     assert static.member_id in world.classic.member_ids()
     for _beat in range(2):
-        world.wait(2_500)
+        world.pass_time(2_500)
         last = dynamic.beats()
     assert last is ErrorCode.REBALANCE_IN_PROGRESS
     assert (dynamic.joins().generation_id, world.classic.member_ids(GROUP)) == (3, [dynamic.member_id])

@@ -107,9 +107,9 @@ def three(world: World) -> list[Member]:
 def test_nobody_waits_for_ever_for_those_who_do_not_sync() -> None:
     world = classic_world()
     members = three(world)
-    world.wait(2_500)
+    world.pass_time(2_500)
     assert [member.beats() for member in members] == [OK] * 3
-    world.wait(2_500)
+    world.pass_time(2_500)
     assert [member.beats() for member in members] == [UNKNOWN] * 3
     assert (world.classic.state(), world.groups.timers()) == ("Empty", {})
 
@@ -118,10 +118,10 @@ def test_nobody_waits_for_ever_for_those_who_do_not_sync() -> None:
 def test_followers_that_do_not_sync_are_removed() -> None:
     world = classic_world()
     leader, *followers = three(world)
-    world.wait(2_500)
+    world.pass_time(2_500)
     assert code(leader.syncs({})) is OK
     assert (world.classic.state(), [member.beats() for member in followers]) == ("Stable", [OK] * 2)
-    world.wait(2_500)
+    world.pass_time(2_500)
     assert [member.beats() for member in followers] == [UNKNOWN] * 2
     assert leader.beats() is REBALANCING
 
@@ -130,10 +130,10 @@ def test_followers_that_do_not_sync_are_removed() -> None:
 def test_a_leader_that_does_not_sync_is_removed() -> None:
     world = classic_world()
     leader, *followers = three(world)
-    world.wait(2_500)
+    world.pass_time(2_500)
     assert leader.beats() is OK
     syncing = [member.syncing() for member in followers]
-    world.wait(2_500)
+    world.pass_time(2_500)
     assert [code(reply.result()) for reply in syncing] == [REBALANCING] * 2
     assert leader.beats() is UNKNOWN
     assert [member.beats() for member in followers] == [REBALANCING] * 2

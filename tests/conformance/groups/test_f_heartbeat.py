@@ -58,7 +58,7 @@ def test_an_id_that_was_only_given_away_has_no_heartbeat() -> None:
 def test_silence_ends_a_membership() -> None:
     world = classic_world()
     (member,) = world.classic.stable(world.classic.member())
-    world.wait(5_000)
+    world.pass_time(5_000)
     assert member.beats() is UNKNOWN
     assert (world.classic.state(), world.classic.generation()) == ("Empty", 2)
 
@@ -69,11 +69,11 @@ def test_silence_ends_a_membership_during_a_rebalance() -> None:
     (first,) = world.classic.stable(world.classic.member())
     second = world.classic.member()
     joining = second.join_as_new()
-    world.wait(2_500)
+    world.pass_time(2_500)
     assert first.beats() is ErrorCode.REBALANCE_IN_PROGRESS
-    world.wait(4_999)
+    world.pass_time(4_999)
     assert not joining.is_settled
-    world.wait(1)
+    world.pass_time(1)
     assert (joining.result().generation_id, world.classic.member_ids()) == (2, [second.member_id])
 
 
@@ -83,7 +83,7 @@ def test_a_call_that_waits_is_no_silence() -> None:
     first, second = world.classic.stable(*(world.classic.member(rebalance_timeout_ms=60_000) for _ in range(2)))
     joining = first.joining()
     for _beat in range(10):
-        world.wait(3_000)
+        world.pass_time(3_000)
         second.beats()
     assert first.member_id in world.classic.member_ids()
     second.joins()

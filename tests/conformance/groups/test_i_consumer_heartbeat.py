@@ -140,7 +140,7 @@ def test_when_the_last_member_leaves_the_group_is_empty_and_soon_forgotten() -> 
     before = world.consumers.epoch()
     assert member.leaves().member_epoch == -1
     assert (world.consumers.state(), world.consumers.epoch(), world.groups.timers()) == ("Empty", before + 1, {})
-    world.wait(2 * world.options.group_config.offsets_retention_check_interval_ms)
+    world.pass_time(2 * world.options.group_config.offsets_retention_check_interval_ms)
     assert not world.groups.has()
 
 
@@ -221,9 +221,9 @@ def test_a_group_has_timeouts_of_its_own() -> None:
 
     assert set_to(session_timeout_ms=50_000, heartbeat_interval_ms=10_000) is OK
     assert member.beats().heartbeat_interval_ms == 10_000
-    world.wait(49_999)
+    world.pass_time(49_999)
     assert world.consumers.member_ids() == ["m"]
-    world.wait(1)
+    world.pass_time(1)
     assert world.consumers.member_ids() == []
     wide = group_world(consumer_heartbeat_interval_ms_max=60_000)
     configs = [group_pb2.GroupConfig(name="consumer_heartbeat_interval_ms", value=45_000)]
@@ -248,9 +248,9 @@ def test_members_that_start_together_share_two_computations() -> None:
     members = world.consumers.members(*(f"m{number}" for number in range(50)))
     for member in members:
         member.joins("foo")
-        world.wait(4)
+        world.pass_time(4)
     assert computations == [1]
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert computations == [1, 50]
     world.consumers.quiet(*members)
     assert {member.epoch for member in members} == {world.consumers.epoch()}

@@ -100,9 +100,9 @@ def test_the_session_of_a_static_member_runs_on_while_it_is_away() -> None:
     world = group_world()
     (member,) = world.consumers.stable(world.consumers.member("first", "i1"))
     epoch = world.consumers.epoch()
-    world.wait(30_000)
+    world.pass_time(30_000)
     member.goes_for_a_moment()
-    world.wait(14_999)
+    world.pass_time(14_999)
     assert world.consumers.member_ids() == ["first"]
-    world.wait(1)
+    world.pass_time(1)
     assert (world.consumers.member_ids(), world.consumers.epoch(), world.groups.timers()) == ([], epoch + 1, {})

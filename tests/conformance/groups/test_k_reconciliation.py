@@ -131,11 +131,11 @@ def test_a_silent_member_is_fenced() -> None:
     world = group_world()
     (member,) = world.consumers.stable(world.consumers.member())
     epoch = world.consumers.epoch()
-    world.wait(22_500)
+    world.pass_time(22_500)
     assert code(member.beats()) is OK
-    world.wait(44_999)
+    world.pass_time(44_999)
     assert world.consumers.member_ids() == ["m"]
-    world.wait(1)
+    world.pass_time(1)
     assert (world.consumers.epoch(), world.consumers.member_ids(), world.groups.timers()) == (epoch + 1, [], {})
     assert code(member.beats()) is ErrorCode.UNKNOWN_MEMBER_ID
     other = world.consumers.member("other")
@@ -150,9 +150,9 @@ def test_who_does_not_give_up_in_time_is_fenced_although_it_lives() -> None:
     first.beats()
     assert world.groups.timers() == {"session": 2, "rebalance": 1}
     for _round in range(3):
-        world.wait(3_000)
+        world.pass_time(3_000)
         assert code(first.beats()) is OK
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert code(first.beats()) is ErrorCode.UNKNOWN_MEMBER_ID
     second.beats()
     assert second.assigned == of("foo", 2)
@@ -160,10 +160,10 @@ def test_who_does_not_give_up_in_time_is_fenced_although_it_lives() -> None:
     world, plan = planned_world()
     first, _second = _must_give_up(world, plan)
     first.beats()
-    world.wait(9_000)
+    world.pass_time(9_000)
     first.acknowledges()
     assert world.groups.timers() == {"session": 2}
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert code(first.beats()) is OK
 
 

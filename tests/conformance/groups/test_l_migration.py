@@ -115,10 +115,10 @@ def test_when_the_last_consumer_leaves_the_group_is_classic_again() -> None:
 @case(182)
 def test_when_the_last_consumer_falls_silent_or_gives_nothing_up_the_group_is_classic_again() -> None:
     world, old, _new = _upgraded()
-    world.wait(4_000)
+    world.pass_time(4_000)
     assert old.beats() is AGAIN
     for _round in range(11):
-        world.wait(4_000)
+        world.pass_time(4_000)
         # Told to join again, and does: its session and its place are kept.
         old.joins()
     assert world.groups.kind() == "classic"
@@ -130,7 +130,7 @@ def test_when_the_last_consumer_falls_silent_or_gives_nothing_up_the_group_is_cl
     assert code(old.join_as_new().result()) is OK
     new.beats()
     assert world.groups.timers()["rebalance"] == 1
-    world.wait(10_000)
+    world.pass_time(10_000)
     assert world.groups.kind() == "classic"
 
 
@@ -305,11 +305,11 @@ def test_a_heartbeat_tells_a_classic_member_when_it_must_join() -> None:
     old.protocols = [("range", subscription("foo", "bar", owned=of("foo", 1, 2)))]
     old.joins()
     assert old.beats() is AGAIN
-    world.wait(14_000)
+    world.pass_time(14_000)
     assert old.beats() is AGAIN
-    world.wait(5_999)
+    world.pass_time(5_999)
     assert old.member_id in world.consumers.member_ids()
-    world.wait(1)
+    world.pass_time(1)
     assert old.member_id not in world.consumers.member_ids()
 
 
@@ -319,12 +319,12 @@ def test_a_classic_member_has_its_own_session() -> None:
     epoch = world.consumers.epoch()
     old.syncs()
     for _round in range(4):
-        world.wait(2_500)
+        world.pass_time(2_500)
         assert old.beats() is OK
     new.beats()
-    world.wait(4_999)
+    world.pass_time(4_999)
     assert old.member_id in world.consumers.member_ids()
-    world.wait(1)
+    world.pass_time(1)
     assert (world.consumers.member_ids(), world.consumers.epoch()) == ([new.member_id], epoch + 1)
 
 
@@ -339,11 +339,11 @@ def test_who_is_told_to_join_again_and_does_not_is_fenced() -> None:
     new.subscribes("foo")
     assert old.beats() is AGAIN
     for _round in range(4):
-        world.wait(100)
+        world.pass_time(100)
         assert old.beats() is AGAIN
-    world.wait(99)
+    world.pass_time(99)
     assert old.member_id in world.consumers.member_ids()
-    world.wait(1)
+    world.pass_time(1)
     assert old.member_id not in world.consumers.member_ids()
 
 

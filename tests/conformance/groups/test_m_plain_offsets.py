@@ -65,12 +65,12 @@ def test_members_commit_what_they_read_before_they_join_again_and_a_commit_is_a_
     joining = world.classic.subscriber().join_as_new()
     assert world.classic.describe().group_state == "PreparingRebalance"
     for offset in range(1, 4):
-        world.wait(member.session_timeout_ms - 1)
+        world.pass_time(member.session_timeout_ms - 1)
         assert world.offsets.committed_by(member, offset) is OK
     assert len(world.classic.describe().members) == 2
     assert not joining.is_settled
     assert world.offsets.fetches("foo-0") == {"foo-0": 3}
-    world.wait(member.session_timeout_ms)
+    world.pass_time(member.session_timeout_ms)
     assert len(world.classic.describe().members) == 1
 
 
@@ -86,9 +86,9 @@ def test_a_commit_may_say_how_long_it_is_kept() -> None:
     world = group_world(offsets_retention_check_interval_ms=1)
     world.offsets.commits({"foo-0": 1}, retention_time_ms=1_234)
     world.offsets.commits({"foo-1": 1})
-    world.wait(1_233)
+    world.pass_time(1_233)
     assert world.offsets.fetches() == {"foo-0": 1, "foo-1": 1}
-    world.wait(1)
+    world.pass_time(1)
     assert world.offsets.fetches() == {"foo-1": 1}
 
 

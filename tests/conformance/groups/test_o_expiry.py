@@ -24,13 +24,13 @@ def world_that_looks(every_ms: int = 1_000, *, retention_ms: int = MINUTE_MS) ->
 def test_offsets_expire_one_by_one_and_then_their_group() -> None:
     world = world_that_looks()
     world.offsets.commits({"foo-0": 1})
-    world.wait(MINUTE_MS // 2)
+    world.pass_time(MINUTE_MS // 2)
     world.offsets.commits({"foo-1": 2})
-    world.wait(MINUTE_MS // 2 - 1_000)
+    world.pass_time(MINUTE_MS // 2 - 1_000)
     assert world.offsets.fetches() == {"foo-0": 1, "foo-1": 2}
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert world.offsets.fetches() == {"foo-1": 2}
-    world.wait(MINUTE_MS // 2)
+    world.pass_time(MINUTE_MS // 2)
     assert world.offsets.fetches() == {}
     assert world.groups.listed() == {}
     world.restart()
@@ -43,13 +43,13 @@ def test_nothing_expires_where_a_transaction_holds_an_offset(outcome: int) -> No
     world = group_world(offsets_retention_check_interval_ms=1_000, offsets_retention_ms=10_000)
     world.offsets.commits({"foo-0": 1})
     producer = world.offsets.producer()
-    world.wait(9_000)
+    world.pass_time(9_000)
     producer.commits({"foo-0": 2})
-    world.wait(15_000)
+    world.pass_time(15_000)
     assert world.offsets.fetches() == {"foo-0": 1}
     assert world.groups.listed() == {GROUP: ("", "Empty", "classic")}
     producer.ends(COMMIT if outcome == COMMIT else ABORT)
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert (world.offsets.fetches(), world.groups.listed()) == ({}, {})
 
 
@@ -63,7 +63,7 @@ def test_a_group_that_rebalances_keeps_its_offsets_and_one_that_is_gone_disturbs
     world.offsets.committed_by(member, 1)
     world.classic.subscriber().join_as_new()
     assert world.classic.describe().group_state == "PreparingRebalance"
-    world.wait(10_000)
+    world.pass_time(10_000)
     assert world.offsets.fetches() == {"foo-0": 1}
     key = world.inside.groups.router.shard_key(GROUP)
     look = Operation(key, lambda shard, turn: decide_expire(shard, ("who", GROUP), turn))
@@ -82,10 +82,10 @@ def test_an_empty_group_without_offsets_is_removed_unless_a_transaction_is_open(
     producer.commits({"foo-0": 1})
     member.leaves()
     assert world.groups.listed() == {GROUP: ("consumer", "Empty", "classic")}
-    world.wait(10_000)
+    world.pass_time(10_000)
     assert world.groups.listed() == {GROUP: ("consumer", "Empty", "classic")}
     producer.ends(ABORT)
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert world.groups.listed() == {}
     world.restart()
     assert world.groups.listed() == {}

@@ -47,14 +47,14 @@ def test_a_thousand_who_wait_are_all_answered_and_leave_nothing_behind() -> None
     (absent,) = world.classic.stable(world.classic.member(session_timeout_ms=60_000))
     crowd = [world.classic.member(one_step=True, session_timeout_ms=60_000) for _ in range(PARKED)]
     waiting = [member.join() for member in crowd]
-    world.wait(absent.rebalance_timeout_ms - 1)
+    world.pass_time(absent.rebalance_timeout_ms - 1)
     assert not any(reply.is_settled for reply in waiting)
-    world.wait(1)
+    world.pass_time(1)
     assert {code(reply.result()) for reply in waiting} == {OK}
     assert absent.beats() is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.groups.timers() == {"session": PARKED, "sync": 1}
     # Nobody brings an assignment and nobody is heard of again.
-    world.wait(60_000)
+    world.pass_time(60_000)
     assert (
         world.groups.timers(),
         world.classic.size(),
@@ -88,12 +88,12 @@ def test_one_who_never_gives_up_holds_up_nobody_but_for_what_it_holds() -> None:
     silent, other = world.consumers.members("silent", "other")
     silent.joins("foo")
     other.joins("foo")
-    world.wait(1_000)
+    world.pass_time(1_000)
     world.consumers.quiet(silent, other)
     crowd = [other, *world.consumers.members(*(f"m{number:03}" for number in range(CROWD - 2)))]
     for member in crowd[1:]:
         assert code(member.joins("foo")) is OK
-    world.wait(1_000)
+    world.pass_time(1_000)
     held = silent.assigned
     assert len(silent.beats().assignment.topics[0].partitions) == 1
     world.consumers.quiet(*crowd)
@@ -103,7 +103,7 @@ def test_one_who_never_gives_up_holds_up_nobody_but_for_what_it_holds() -> None:
         target = {("foo", number) for numbers in group.target(member.member_id).values() for number in numbers}
         assert member.assigned == target - held
     assert len(held) == CROWD // 2
-    world.wait(silent.rebalance_timeout_ms)
+    world.pass_time(silent.rebalance_timeout_ms)
     assert code(silent.acknowledges()) is ErrorCode.UNKNOWN_MEMBER_ID
     world.consumers.quiet(*crowd)
     assert sum(len(member.assigned) for member in crowd) == CROWD

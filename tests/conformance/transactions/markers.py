@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator_protocol.marker import Marker
-from tests.conformance.transactions.room import ABORT, Room
+from tests.conformance.transactions.case_world import ABORT, CaseWorld
 
 
 def marker(
@@ -21,7 +21,7 @@ def marker(
     )
 
 
-def send(room: Room, order: Marker) -> int:
+def send(world: CaseWorld, order: Marker) -> int:
     """0, or the number of the refusal."""
-    answer = room.told(room.send_marker("t-0", order))
+    answer = world.told(world.send_marker("t-0", order))
     return answer if isinstance(answer, int) else 0

@@ -7,8 +7,16 @@ import pytest
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.ports import CallContext
+from tests.conformance.transactions.case_world import (
+    COMMIT,
+    EPOCH_MAX,
+    EXHAUSTED,
+    NOW,
+    SERVED_ELSEWHERE,
+    CaseWorld,
+    Denies,
+)
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
-from tests.conformance.transactions.room import COMMIT, EPOCH_MAX, EXHAUSTED, NOW, SERVED_ELSEWHERE, Denies, Room
 from txn_coordinator.rules import initialising
 from txn_coordinator.state import Identity, Transaction, TransactionState
 
@@ -17,14 +25,14 @@ _Init = transaction_pb2.InitProducerIdRequest
 
 @case(1)
 def test_an_empty_id_is_refused_every_time() -> None:
-    room = Room()
-    assert [room.client("").init() for _ in range(2)] == [42, 42]
+    world = CaseWorld()
+    assert [world.client("").init() for _ in range(2)] == [42, 42]
 
 
 @case(2)
 def test_without_an_id_every_call_gets_the_next_producer_id() -> None:
-    room = Room()
-    first, second = (room.told(room.init_plain(NOW)) for _ in range(2))
+    world = CaseWorld()
+    first, second = (world.told(world.init_plain(NOW)) for _ in range(2))
     assert second == Identity(first.producer_id + 1, 0)
     assert first.producer_epoch == 0
 
@@ -32,75 +40,75 @@ def test_without_an_id_every_call_gets_the_next_producer_id() -> None:
 @case(3)
 @both_versions
 def test_a_new_id_starts_at_epoch_zero(version: int) -> None:
-    assert Room().client(version=version).init().producer_epoch == 0
+    assert CaseWorld().client(version=version).init().producer_epoch == 0
 
 
 @case(5)
 @both_versions
 def test_at_the_last_epoch_a_new_instance_gets_a_new_producer_id(version: int) -> None:
-    room = Room(near_the_end=True)
-    old = room.ready(version=version, epoch=EXHAUSTED).identity
-    new = room.client(version=version).init()
+    world = CaseWorld(near_the_end=True)
+    old = world.ready(version=version, epoch=EXHAUSTED).identity
+    new = world.client(version=version).init()
     assert new.producer_id != old.producer_id
     assert new.producer_epoch == 0
 
 
 @case(6)
 def test_a_shard_that_is_not_ours_is_refused() -> None:
-    room = Room()
-    room.owns_few_shards()
-    assert room.client(SERVED_ELSEWHERE).init() == 16
+    world = CaseWorld()
+    world.owns_few_shards()
+    assert world.client(SERVED_ELSEWHERE).init() == 16
 
 
 @case(7)
 def test_while_loading_everybody_is_told_to_try_again() -> None:
-    assert Room().while_loading(_Init(transactional_id="orders")) == 14
+    assert CaseWorld().while_loading(_Init(transactional_id="orders")) == 14
 
 
 @case(9)
 @both_versions
 def test_after_an_abort_the_epoch_grows_by_one(version: int) -> None:
-    room = Room(split=False)
-    client = room.ongoing(version=version)
+    world = CaseWorld(split=False)
+    client = world.ongoing(version=version)
     aborted = client.abort()
-    assert room.state() == "CompleteAbort"
-    assert room.client(version=version).init() == Identity(aborted.producer_id, aborted.producer_epoch + 1)
-    assert room.state() == "Empty"
+    assert world.state() == "CompleteAbort"
+    assert world.client(version=version).init() == Identity(aborted.producer_id, aborted.producer_epoch + 1)
+    assert world.state() == "Empty"
 
 
 @case(10)
 @both_versions
 def test_after_a_commit_the_epoch_grows_by_one(version: int) -> None:
-    room = Room(split=False)
-    client = room.ongoing(version=version)
+    world = CaseWorld(split=False)
+    client = world.ongoing(version=version)
     committed = client.commit()
-    assert room.state() == "CompleteCommit"
-    assert room.client(version=version).init() == Identity(committed.producer_id, committed.producer_epoch + 1)
-    assert room.state() == "Empty"
+    assert world.state() == "CompleteCommit"
+    assert world.client(version=version).init() == Identity(committed.producer_id, committed.producer_epoch + 1)
+    assert world.state() == "Empty"
 
 
 @case(11)
 @both_versions
 def test_a_decided_commit_is_waited_for(version: int) -> None:
-    room = Room(split=True)
-    room.ongoing(version=version).commit()
-    assert room.state() == "PrepareCommit"
-    assert room.client().init() == 51
+    world = CaseWorld(split=True)
+    world.ongoing(version=version).commit()
+    assert world.state() == "PrepareCommit"
+    assert world.client().init() == 51
 
 
 @case(13)
 @both_versions
 def test_an_open_transaction_is_aborted_first(version: int) -> None:
-    room = Room(split=True)
-    owner = room.ongoing(version=version)
+    world = CaseWorld(split=True)
+    owner = world.ongoing(version=version)
     owner.add("t-1")
-    successor = room.client(version=version)
+    successor = world.client(version=version)
     assert successor.init() == 51
-    prepared = room.described()
+    prepared = world.described()
     assert prepared.state.api_name == "PrepareAbort"
     assert prepared.producer_epoch == owner.identity.producer_epoch + 1
-    assert room.names(prepared) == ["t-0", "t-1"]
-    room.settle()
+    assert world.names(prepared) == ["t-0", "t-1"]
+    world.settle()
     assert successor.init() == Identity(owner.identity.producer_id, owner.identity.producer_epoch + 2)
 
 
@@ -109,27 +117,27 @@ not_drivable(14, "the check and the abort are one operation: nobody can raise th
 
 @case(15, differs="design 10: an append that fails ends the process, the stored state decides after the restart")
 def test_attempts_that_were_lost_bump_nothing() -> None:
-    room = Room(split=True)
-    owner = room.ongoing(version=1)
-    successor = room.client(version=1)
+    world = CaseWorld(split=True)
+    owner = world.ongoing(version=1)
+    successor = world.client(version=1)
     for _ in range(2):
         successor.sends_init()
-        room.crash()
-        room.settle()
-        assert room.described().identity == owner.identity
+        world.crash()
+        world.settle()
+        assert world.described().identity == owner.identity
     assert successor.init() == 51
-    assert room.described().producer_epoch == owner.identity.producer_epoch + 1
+    assert world.described().producer_epoch == owner.identity.producer_epoch + 1
 
 
 @case(17, differs="spec 3.12: an abort by the server has the server's level, so it rotates at once (as 3.5), not later")
 def test_fencing_at_the_last_epoch_uses_the_reserved_one() -> None:
-    room = Room(split=True, near_the_end=True)
-    owner = room.ongoing(version=1, epoch=EXHAUSTED)
-    successor = room.client(version=1)
+    world = CaseWorld(split=True, near_the_end=True)
+    owner = world.ongoing(version=1, epoch=EXHAUSTED)
+    successor = world.client(version=1)
     assert successor.init() == 51
-    assert room.described().identity == Identity(owner.identity.producer_id, EPOCH_MAX)
-    room.settle()
-    assert room.described().producer_epoch == 0
+    assert world.described().identity == Identity(owner.identity.producer_id, EPOCH_MAX)
+    world.settle()
+    assert world.described().producer_epoch == 0
     rotated = successor.init()
     assert rotated.producer_id != owner.identity.producer_id
     assert rotated.producer_epoch == 1
@@ -138,36 +146,36 @@ def test_fencing_at_the_last_epoch_uses_the_reserved_one() -> None:
 @case(18)
 @both_versions
 def test_an_epoch_that_a_new_instance_took_over_is_fenced(version: int) -> None:
-    room = Room()
-    old = room.ready(version=version)
-    room.client(version=version).init()
-    assert room.described().last_producer_epoch == -1
+    world = CaseWorld()
+    old = world.ready(version=version)
+    world.client(version=version).init()
+    assert world.described().last_producer_epoch == -1
     assert old.init(expected=old.identity) == 90
 
 
 @case(19)
 @both_versions
 def test_an_expected_producer_id_that_is_another_is_fenced(version: int) -> None:
-    room = Room()
-    room.ready("other")
-    client = room.ready(version=version)
+    world = CaseWorld()
+    world.ready("other")
+    client = world.ready(version=version)
     assert client.init(expected=Identity(client.identity.producer_id - 1, 0)) == 90
 
 
 @case(21)
 @both_versions
 def test_the_old_instance_is_fenced_by_the_new_one(version: int) -> None:
-    room = Room()
-    old = room.ready(version=version, epoch=10)
-    assert room.client(version=version).init().producer_epoch == 11
+    world = CaseWorld()
+    old = world.ready(version=version, epoch=10)
+    assert world.client(version=version).init().producer_epoch == 11
     assert old.init(expected=old.identity) == 90
 
 
 @case(22)
 @both_versions
 def test_a_rotation_asked_for_twice_happens_once(version: int) -> None:
-    room = Room(near_the_end=True)
-    client = room.ready(version=version, epoch=EXHAUSTED)
+    world = CaseWorld(near_the_end=True)
+    client = world.ready(version=version, epoch=EXHAUSTED)
     old = client.identity
     new = client.init(expected=old)
     assert new == Identity(old.producer_id + 1, 0)
@@ -177,77 +185,77 @@ def test_a_rotation_asked_for_twice_happens_once(version: int) -> None:
 @case(23)
 @both_versions
 def test_a_rotation_is_remembered_over_a_restart(version: int) -> None:
-    room = Room(near_the_end=True)
-    client = room.ready(version=version, epoch=EXHAUSTED)
+    world = CaseWorld(near_the_end=True)
+    client = world.ready(version=version, epoch=EXHAUSTED)
     old = client.identity
     new = client.init(expected=old)
-    room.crash()
+    world.crash()
     assert client.init(expected=old) == new
 
 
 @case(25)
 @both_versions
 def test_a_commit_on_its_way_to_the_disk_is_waited_for(version: int) -> None:
-    room = Room(split=True)
-    client = room.ongoing(version=version, epoch=10)
+    world = CaseWorld(split=True)
+    client = world.ongoing(version=version, epoch=10)
     commit = client.sends_end(COMMIT)
     attempt = client.sends_init(expected=client.identity)
-    assert room.told(attempt) == 51
+    assert world.told(attempt) == 51
     assert commit.is_settled
-    assert room.described().cause == "client", "nothing but the commit was written"
+    assert world.described().cause == "client", "nothing but the commit was written"
 
 
 @case(26)
 def test_the_first_bump_gives_epoch_zero_and_no_last_epoch() -> None:
-    room = Room()
-    room.ready()
-    assert (room.described().producer_epoch, room.described().last_producer_epoch) == (0, -1)
+    world = CaseWorld()
+    world.ready()
+    assert (world.described().producer_epoch, world.described().last_producer_epoch) == (0, -1)
 
 
 @case(27)
 @both_versions
 def test_a_bump_without_expectation_forgets_the_last_epoch(version: int) -> None:
-    room = Room()
-    room.ready(version=version, epoch=7)
-    room.client(version=version).init()
-    assert (room.described().producer_epoch, room.described().last_producer_epoch) == (8, -1)
+    world = CaseWorld()
+    world.ready(version=version, epoch=7)
+    world.client(version=version).init()
+    assert (world.described().producer_epoch, world.described().last_producer_epoch) == (8, -1)
 
 
 @case(29)
 @both_versions
 def test_an_unknown_id_accepts_any_expectation(version: int) -> None:
-    room = Room()
-    assert room.client(version=version).init(expected=Identity(5, 735)).producer_epoch == 0
-    assert room.described().last_producer_epoch == -1
+    world = CaseWorld()
+    assert world.client(version=version).init(expected=Identity(5, 735)).producer_epoch == 0
+    assert world.described().last_producer_epoch == -1
 
 
 @case(30)
 @both_versions
 def test_a_bump_with_the_current_epoch_remembers_it(version: int) -> None:
-    room = Room()
-    client = room.ready(version=version, epoch=7)
+    world = CaseWorld()
+    client = world.ready(version=version, epoch=7)
     assert client.init(expected=client.identity).producer_epoch == 8
-    assert room.described().last_producer_epoch == 7
+    assert world.described().last_producer_epoch == 7
 
 
 @case(31)
 @both_versions
 def test_a_bump_repeated_with_the_last_epoch_changes_nothing(version: int) -> None:
-    room = Room()
-    client = room.ready(version=version, epoch=7)
+    world = CaseWorld()
+    client = world.ready(version=version, epoch=7)
     client.init(expected=client.identity)
     assert client.init(expected=client.before()).producer_epoch == 8
-    assert room.described().last_producer_epoch == 7
+    assert world.described().last_producer_epoch == 7
 
 
 @case(33)
 @both_versions
 def test_a_rotation_remembers_the_old_producer_id_and_its_last_epoch(version: int) -> None:
-    room = Room(near_the_end=True)
-    client = room.ready(version=version, epoch=EXHAUSTED)
+    world = CaseWorld(near_the_end=True)
+    client = world.ready(version=version, epoch=EXHAUSTED)
     old = client.identity
     client.init(expected=old)
-    rotated = room.described()
+    rotated = world.described()
     assert (rotated.producer_epoch, rotated.last_producer_epoch) == (0, EXHAUSTED)
     assert rotated.prev_producer_id == old.producer_id != rotated.producer_id
 
@@ -272,18 +280,18 @@ def test_a_busy_id_is_never_rotated(state: str) -> None:
 
 @case(35)
 def test_timeouts_have_bounds() -> None:
-    client = Room().client()
+    client = CaseWorld().client()
     told = [client.init(timeout_ms=timeout_ms) for timeout_ms in (1, -1, 0, 900_000, 900_001)]
     assert told == [Identity(0, 0), 50, 50, Identity(0, 1), 50]
 
 
 @case(37)
 def test_half_an_expectation_is_refused() -> None:
-    room = Room()
+    world = CaseWorld()
     request = _Init(
         transactional_id="orders", transaction_timeout_ms=1, expected_producer_id=-1, expected_producer_epoch=2
     )
-    assert room.asked(lambda: room.servicer().InitProducerId(request, NOW)) == 42
+    assert world.asked(lambda: world.servicer().InitProducerId(request, NOW)) == 42
 
 
 not_drivable(38, "there is one version of the API, whose clients know PRODUCER_FENCED")
@@ -291,11 +299,11 @@ not_drivable(38, "there is one version of the API, whose clients know PRODUCER_F
 
 @case(39)
 def test_two_new_instances_at_once_never_share_an_epoch() -> None:
-    room = Room(near_the_end=True)
+    world = CaseWorld(near_the_end=True)
     for number in range(100):
-        old = room.ready(f"id-{number}", epoch=EXHAUSTED).identity
-        attempts = [room.client(f"id-{number}").sends_init() for _ in range(2)]
-        first, second = (room.told(attempt) for attempt in attempts)
+        old = world.ready(f"id-{number}", epoch=EXHAUSTED).identity
+        attempts = [world.client(f"id-{number}").sends_init() for _ in range(2)]
+        first, second = (world.told(attempt) for attempt in attempts)
         assert first.producer_id != old.producer_id
         assert (first.producer_epoch, second) == (0, Identity(first.producer_id, 1))
 
@@ -303,32 +311,32 @@ def test_two_new_instances_at_once_never_share_an_epoch() -> None:
 @case(41)
 @both_versions
 def test_of_two_with_the_same_expectation_one_creates_the_id(version: int) -> None:
-    room = Room()
-    attempts = [room.client(version=version).sends_init(expected=Identity(9, 5)) for _ in range(2)]
-    assert [room.told(attempt) for attempt in attempts] == [Identity(0, 0), 90]
+    world = CaseWorld()
+    attempts = [world.client(version=version).sends_init(expected=Identity(9, 5)) for _ in range(2)]
+    assert [world.told(attempt) for attempt in attempts] == [Identity(0, 0), 90]
 
 
 @case(42)
 @both_versions
 def test_a_retry_and_a_new_instance_at_once(version: int) -> None:
-    room = Room()
-    client = room.ready(version=version, epoch=5)
+    world = CaseWorld()
+    client = world.ready(version=version, epoch=5)
     client.init(expected=client.identity)
     retry = client.sends_init(expected=client.before())
-    new = room.client(version=version).sends_init()
-    assert room.told(retry) == client.identity
-    assert room.told(new).producer_epoch == client.identity.producer_epoch + 1
+    new = world.client(version=version).sends_init()
+    assert world.told(retry) == client.identity
+    assert world.told(new).producer_epoch == client.identity.producer_epoch + 1
 
 
 @case(43)
 @both_versions
 def test_two_at_once_at_the_last_epoch_rotate_once(version: int) -> None:
-    room = Room(near_the_end=True)
-    client = room.ready(version=version, epoch=EXHAUSTED)
+    world = CaseWorld(near_the_end=True)
+    client = world.ready(version=version, epoch=EXHAUSTED)
     old = client.identity
-    attempts = [client.sends_init(expected=old), room.client(version=version).sends_init()]
+    attempts = [client.sends_init(expected=old), world.client(version=version).sends_init()]
     new = old.producer_id + 1
-    assert [room.told(attempt) for attempt in attempts] == [Identity(new, 0), Identity(new, 1)]
+    assert [world.told(attempt) for attempt in attempts] == [Identity(new, 0), Identity(new, 1)]
 
 
 not_drivable(45, "a rule inside Kafka's client, no request is sent; our SDK initialises by itself")
@@ -336,23 +344,23 @@ not_drivable(45, "a rule inside Kafka's client, no request is sent; our SDK init
 
 @case(46)
 def test_an_initialisation_that_was_lost_counts_once() -> None:
-    room = Room(split=False)
-    first = room.ongoing(version=1)
+    world = CaseWorld(split=False)
+    first = world.ongoing(version=1)
     first.commit()
-    room.client(version=1).sends_init()
-    room.crash()
-    third = room.client(version=1)
+    world.client(version=1).sends_init()
+    world.crash()
+    third = world.client(version=1)
     assert third.init() == Identity(first.identity.producer_id, first.identity.producer_epoch + 1)
     assert first.add("t-0") == 90
 
 
 @case(47)
 def test_without_permission_nothing_happens_until_it_is_given() -> None:
-    room = Room()
+    world = CaseWorld()
     denies = Denies({"orders"})
-    servicer = room.servicer(denies)
+    servicer = world.servicer(denies)
     request = _Init(transactional_id="orders", transaction_timeout_ms=1)
-    assert room.asked(lambda: servicer.InitProducerId(request, CallContext())) == 53
-    assert room.state() == "105"
+    assert world.asked(lambda: servicer.InitProducerId(request, CallContext())) == 53
+    assert world.state() == "105"
     denies.names.clear()
-    assert room.asked(lambda: servicer.InitProducerId(request, CallContext())).producer_epoch == 0
+    assert world.asked(lambda: servicer.InitProducerId(request, CallContext())).producer_epoch == 0

@@ -10,8 +10,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.ports import PartitionName
 from partition_log.requests import LATEST_TIMESTAMP, ListOffsets, OffsetQuery
 from partition_log.state import Isolation
-from tests.conformance.transactions.cases import both_versions, case, not_drivable
-from tests.conformance.transactions.room import (
+from tests.conformance.transactions.case_world import (
     ABORT,
     COMMIT,
     EPOCH_MAX,
@@ -19,9 +18,10 @@ from tests.conformance.transactions.room import (
     NOW,
     SERVED_ELSEWHERE,
     TIMEOUT_MS,
+    CaseWorld,
     Client,
-    Room,
 )
+from tests.conformance.transactions.cases import both_versions, case, not_drivable
 from txn_coordinator.rules import ending
 from txn_coordinator.state import Identity, Transaction, TransactionState
 
@@ -30,21 +30,21 @@ outcomes = pytest.mark.parametrize("outcome", [COMMIT, ABORT], ids=["commit", "a
 FIRST = Identity(0, 0)
 
 
-def offset_at(room: Room, timestamp_ms: int, isolation: Isolation = Isolation.READ_COMMITTED) -> int:
+def offset_at(world: CaseWorld, timestamp_ms: int, isolation: Isolation = Isolation.READ_COMMITTED) -> int:
     """Where a reader that asks for this time begins in t-0."""
     query = OffsetQuery(PartitionName("t", b"", 0), timestamp_ms)
-    (found,) = room.inside.positions.list_offsets(ListOffsets([query], isolation), NOW).result()
+    (found,) = world.inside.positions.list_offsets(ListOffsets([query], isolation), NOW).result()
     assert found.error is None
     return int(found.offset)
 
 
 def timed_out(*, version: int = 2, epoch: int = 0, near_the_end: bool = False) -> Client:
     """A client whose transaction the server has aborted, and that has not heard of it."""
-    room = Room(near_the_end=near_the_end)
-    client = room.ongoing(version=version, epoch=epoch)
-    room.tick(TIMEOUT_MS + 1)
-    room.settle()
-    assert room.described().cause == "timeout"
+    world = CaseWorld(near_the_end=near_the_end)
+    client = world.ongoing(version=version, epoch=epoch)
+    world.tick(TIMEOUT_MS + 1)
+    world.settle()
+    assert world.described().cause == "timeout"
     return client
 
 
@@ -52,43 +52,43 @@ def timed_out(*, version: int = 2, epoch: int = 0, near_the_end: bool = False) -
 @both_versions
 @outcomes
 def test_an_unknown_id_has_no_producer(version: int, outcome: Outcome) -> None:
-    assert Room().client(version=version).end(outcome, FIRST) == 49
+    assert CaseWorld().client(version=version).end(outcome, FIRST) == 49
 
 
 @case(87)
 @both_versions
 def test_another_producer_id_is_not_the_one(version: int) -> None:
-    room = Room()
-    room.ready("other")
-    assert room.ongoing(version=version).commit(FIRST) == 49
+    world = CaseWorld()
+    world.ready("other")
+    assert world.ongoing(version=version).commit(FIRST) == 49
 
 
 @case(89)
 @both_versions
 def test_a_commit_repeated_is_the_same_commit(version: int) -> None:
-    room = Room(split=False)
-    client = room.ongoing(version=version)
+    world = CaseWorld(split=False)
+    client = world.ongoing(version=version)
     shown = client.identity
-    told, before = client.commit(), room.version
+    told, before = client.commit(), world.version
     assert client.commit(shown) == told
-    assert room.version == before
+    assert world.version == before
 
 
 @case(90)
 @both_versions
 def test_an_abort_repeated_is_the_same_abort(version: int) -> None:
-    room = Room(split=False)
-    client = room.ongoing(version=version)
+    world = CaseWorld(split=False)
+    client = world.ongoing(version=version)
     shown = client.identity
-    told, before = client.abort(), room.version
+    told, before = client.abort(), world.version
     assert client.abort(shown) == told
-    assert room.version == before
+    assert world.version == before
 
 
 @case(91)
 @both_versions
 def test_what_was_aborted_cannot_be_committed(version: int) -> None:
-    client = Room(split=False).ongoing(version=version)
+    client = CaseWorld(split=False).ongoing(version=version)
     shown = client.identity
     client.abort()
     assert client.commit(shown) == {1: 48, 2: 90}[version]
@@ -97,97 +97,97 @@ def test_what_was_aborted_cannot_be_committed(version: int) -> None:
 @case(93)
 @both_versions
 def test_a_commit_that_is_decided_is_waited_for(version: int) -> None:
-    room = Room(split=True)
-    client = room.ongoing(version=version)
+    world = CaseWorld(split=True)
+    client = world.ongoing(version=version)
     shown = client.identity
     client.commit()
-    assert (room.state(), client.commit(shown)) == ("PrepareCommit", 51)
+    assert (world.state(), client.commit(shown)) == ("PrepareCommit", 51)
 
 
 @case(94, differs="spec 2.6 [D]: whatever finds a decided transaction is told to wait, and only then what it did wrong")
 @both_versions
 def test_an_abort_that_is_decided_is_waited_for(version: int) -> None:
-    room = Room(split=True)
-    client = room.ongoing(version=version)
+    world = CaseWorld(split=True)
+    client = world.ongoing(version=version)
     shown = client.identity
     client.abort()
-    assert (room.state(), client.commit(shown)) == ("PrepareAbort", 51)
-    room.settle()
+    assert (world.state(), client.commit(shown)) == ("PrepareAbort", 51)
+    world.settle()
     assert client.commit(shown) == {1: 48, 2: 90}[version]
 
 
 @case(95)
 def test_the_version_of_the_request_decides_not_that_of_the_transaction() -> None:
     """The case allows two answers; this is the later one: strict equality."""
-    room = Room(split=True)
-    client = room.ongoing(version=2)
+    world = CaseWorld(split=True)
+    client = world.ongoing(version=2)
     shown = client.identity
     client.commit()
-    downgraded = room.client(version=1)
+    downgraded = world.client(version=1)
     assert downgraded.commit(shown) == 90
-    room.settle()
+    world.settle()
     assert downgraded.commit(shown) == 90
 
 
 @case(97)
 def test_the_new_epoch_has_nothing_to_commit() -> None:
-    room = Room(split=True)
-    client = room.ongoing()
+    world = CaseWorld(split=True)
+    client = world.ongoing()
     client.commit()
-    assert (room.state(), client.commit()) == ("PrepareCommit", 51)
-    room.settle()
-    assert (room.state(), client.commit()) == ("CompleteCommit", 48)
+    assert (world.state(), client.commit()) == ("PrepareCommit", 51)
+    world.settle()
+    assert (world.state(), client.commit()) == ("CompleteCommit", 48)
 
 
 @case(98)
 def test_a_commit_repeated_across_a_rotation() -> None:
-    room = Room(split=True, near_the_end=True)
-    client = room.ongoing(epoch=EXHAUSTED)
+    world = CaseWorld(split=True, near_the_end=True)
+    client = world.ongoing(epoch=EXHAUSTED)
     old = client.identity
     new = client.commit()
-    prepared = room.described()
+    prepared = world.described()
     assert (prepared.identity, prepared.next_producer_id) == (Identity(old.producer_id, EPOCH_MAX), new.producer_id)
     assert client.commit(old) == 51
-    room.settle()
-    assert room.described().prev_producer_id == old.producer_id
+    world.settle()
+    assert world.described().prev_producer_id == old.producer_id
     assert client.commit(old) == new == Identity(old.producer_id + 1, 0)
 
 
 @case(99)
 def test_nobody_is_told_the_reserved_epoch() -> None:
-    client = Room(near_the_end=True).ongoing(epoch=EXHAUSTED)
+    client = CaseWorld(near_the_end=True).ongoing(epoch=EXHAUSTED)
     assert client.commit() == Identity(1, 0)
 
 
 @case(101)
 @both_versions
 def test_an_abort_is_decided_in_prepare(version: int) -> None:
-    room = Room(split=True)
-    client = room.ongoing(version=version)
+    world = CaseWorld(split=True)
+    client = world.ongoing(version=version)
     client.abort()
-    assert room.state() == "PrepareAbort"
-    assert room.names(room.described()) == ["t-0"]
+    assert world.state() == "PrepareAbort"
+    assert world.names(world.described()) == ["t-0"]
 
 
 @case(102)
 def test_an_empty_id_is_refused_before_any_shard_is_looked_at() -> None:
-    room = Room()
-    room.owns_few_shards()
-    assert room.client("").commit(FIRST) == 42
+    world = CaseWorld()
+    world.owns_few_shards()
+    assert world.client("").commit(FIRST) == 42
 
 
 @case(103)
 def test_not_ours_or_not_loaded_yet() -> None:
-    room = Room()
-    room.owns_few_shards()
-    assert room.client(SERVED_ELSEWHERE).commit(FIRST) == 16
-    assert room.while_loading(transaction_pb2.EndTxnRequest(transactional_id="orders")) == 14
+    world = CaseWorld()
+    world.owns_few_shards()
+    assert world.client(SERVED_ELSEWHERE).commit(FIRST) == 16
+    assert world.while_loading(transaction_pb2.EndTxnRequest(transactional_id="orders")) == 14
 
 
 @case(105)
 @both_versions
 def test_an_old_epoch_is_fenced(version: int) -> None:
-    client = Room(split=False).ongoing(version=version, epoch=2)
+    client = CaseWorld(split=False).ongoing(version=version, epoch=2)
     shown = client.before()
     client.commit()
     assert client.commit(shown) == 90
@@ -195,7 +195,7 @@ def test_an_old_epoch_is_fenced(version: int) -> None:
 
 @case(106)
 def test_ending_what_was_never_begun() -> None:
-    client = Room().ready(epoch=3)
+    client = CaseWorld().ready(epoch=3)
     retry = client.before()
     assert [client.commit(), client.commit(retry), client.abort(retry)] == [48, 90, 90]
     assert client.abort() == Identity(0, 4)
@@ -203,21 +203,21 @@ def test_ending_what_was_never_begun() -> None:
 
 @case(107)
 def test_an_abort_of_nothing_bumps_and_sends_no_markers() -> None:
-    room = Room(split=True)
-    client = room.ongoing()
+    world = CaseWorld(split=True)
+    client = world.ongoing()
     client.commit()
-    room.settle()
-    high_watermark = room.read("t-0").high_watermark
+    world.settle()
+    high_watermark = world.read("t-0").high_watermark
     told = client.abort()
-    room.settle()
-    assert (room.state(), told.producer_epoch) == ("CompleteAbort", 2)
-    assert room.read("t-0").high_watermark == high_watermark
+    world.settle()
+    assert (world.state(), told.producer_epoch) == ("CompleteAbort", 2)
+    assert world.read("t-0").high_watermark == high_watermark
 
 
 @case(109)
 def test_a_commit_after_a_timeout_that_rotated_is_fenced() -> None:
     client = timed_out(epoch=EXHAUSTED, near_the_end=True)
-    assert client.room.described().identity == Identity(1, 0)
+    assert client.world.described().identity == Identity(1, 0)
     assert client.commit() == 90
 
 
@@ -227,44 +227,44 @@ def test_an_abort_after_a_timeout_that_rotated_goes_on() -> None:
     assert client.abort() == Identity(1, 0)
     assert client.write("t-0", "b") == 0
     assert client.commit() == Identity(1, 1)
-    client.room.settle()
-    assert client.room.visible() == ["b"]
+    client.world.settle()
+    assert client.world.visible() == ["b"]
 
 
 @case(111)
 def test_the_epoch_grows_once_per_transaction() -> None:
-    room = Room(split=True)
-    client = room.ongoing(epoch=10)
+    world = CaseWorld(split=True)
+    client = world.ongoing(epoch=10)
     client.commit()
-    assert (room.state(), room.described().producer_epoch) == ("PrepareCommit", 11)
-    room.settle()
-    assert (room.state(), room.described().producer_epoch) == ("CompleteCommit", 11)
+    assert (world.state(), world.described().producer_epoch) == ("PrepareCommit", 11)
+    world.settle()
+    assert (world.state(), world.described().producer_epoch) == ("CompleteCommit", 11)
 
 
 @case(113)
 @both_versions
 @outcomes
 def test_a_clock_that_goes_back_stops_nothing(version: int, outcome: Outcome) -> None:
-    room = Room(split=True)
-    client = room.ongoing(version=version)
-    start_ms = room.described().start_ms
+    world = CaseWorld(split=True)
+    client = world.ongoing(version=version)
+    start_ms = world.described().start_ms
     for number, state in enumerate(("Prepare", "Complete"), 1):
-        room.clock.step_wall(-1_000)
+        world.clock.step_wall(-1_000)
         if state == "Prepare":
             client.end(outcome)
         else:
-            room.settle()
-        found = room.described()
+            world.settle()
+        found = world.described()
         assert found.state.api_name == state + outcome.name.title()
         assert (found.start_ms, found.last_update_ms) == (start_ms, start_ms - 1_000 * number)
 
 
 @case(114, differs="spec 3.12: an abort by the server has the server's level: the epoch before is kept for the owner")
 def test_a_fence_at_the_last_epoch_uses_the_reserved_one() -> None:
-    room = Room(split=True, near_the_end=True)
-    owner = room.ongoing(version=1, epoch=EXHAUSTED)
-    room.client(version=1).init()
-    found = room.described()
+    world = CaseWorld(split=True, near_the_end=True)
+    owner = world.ongoing(version=1, epoch=EXHAUSTED)
+    world.client(version=1).init()
+    found = world.described()
     assert (found.state.api_name, found.producer_epoch) == ("PrepareAbort", EPOCH_MAX)
     assert found.last_producer_epoch == owner.identity.producer_epoch
 
@@ -289,86 +289,86 @@ def test_a_fence_at_the_reserved_epoch_stays_there() -> None:
 @case(117)
 @both_versions
 def test_a_committed_reader_stops_at_what_is_undecided(version: int) -> None:
-    room = Room(split=False)
-    undecided, decided = room.ready("one", version=version), room.ready("two", version=version)
+    world = CaseWorld(split=False)
+    undecided, decided = world.ready("one", version=version), world.ready("two", version=version)
     for client, value in ((decided, "a"), (undecided, "b"), (decided, "c")):
         client.add("t-0")
-        room.tick(100)
+        world.tick(100)
         client.write("t-0", value)
     decided.commit()
-    reading = room.read("t-0")
+    reading = world.read("t-0")
     assert (reading.values, reading.last_stable_offset) == (["a"], 1)
-    now_ms = room.clock.wall_ms()
-    assert offset_at(room, LATEST_TIMESTAMP) == 1
-    assert offset_at(room, now_ms - 200) == 0
-    assert offset_at(room, now_ms) == -1
-    assert offset_at(room, now_ms, Isolation.READ_UNCOMMITTED) == 2
+    now_ms = world.clock.wall_ms()
+    assert offset_at(world, LATEST_TIMESTAMP) == 1
+    assert offset_at(world, now_ms - 200) == 0
+    assert offset_at(world, now_ms) == -1
+    assert offset_at(world, now_ms, Isolation.READ_UNCOMMITTED) == 2
 
 
 @case(118)
 @both_versions
 def test_one_read_over_aborted_and_committed_records(version: int) -> None:
-    room = Room(split=False)
-    kept, dropped = room.ready("one", version=version), room.ready("two", version=version)
+    world = CaseWorld(split=False)
+    kept, dropped = world.ready("one", version=version), world.ready("two", version=version)
     for client, value in ((kept, "a"), (dropped, "b"), (dropped, "c"), (kept, "d")):
         client.add("t-0")
         client.write("t-0", value)
     dropped.abort()
     kept.commit()
-    records = [(entry.offset, entry.value) for entry in room.read("t-0").entries if entry.marker is None]
+    records = [(entry.offset, entry.value) for entry in world.read("t-0").entries if entry.marker is None]
     assert records == [(0, "a"), (3, "d")]
 
 
 @case(119)
 @both_versions
 def test_a_fenced_instance_cannot_commit(version: int) -> None:
-    room = Room(split=False)
-    old = room.ongoing(version=version)
-    new = room.client(version=version)
+    world = CaseWorld(split=False)
+    old = world.ongoing(version=version)
+    new = world.client(version=version)
     assert new.init() == 51
     new.init()
     new.add("t-0")
     assert new.write("t-0", "b") == 0
     assert old.commit() == 90
     assert isinstance(new.commit(), Identity)
-    assert room.visible() == ["b"]
+    assert world.visible() == ["b"]
 
 
 @case(121)
 @both_versions
 def test_a_fenced_instance_cannot_write(version: int) -> None:
-    room = Room(split=False)
-    old = room.ongoing(version=version)
-    new = room.client(version=version)
+    world = CaseWorld(split=False)
+    old = world.ongoing(version=version)
+    new = world.client(version=version)
     new.init()
     new.init()
     new.add("t-0")
     new.write("t-0", "b")
     assert old.write("t-0", "zombie") == 47
     new.commit()
-    assert room.visible() == ["b"]
+    assert world.visible() == ["b"]
 
 
 @case(122)
 @both_versions
 def test_a_fenced_instance_cannot_begin(version: int) -> None:
-    room = Room()
-    old = room.ready(version=version)
-    room.client(version=version).init()
+    world = CaseWorld()
+    old = world.ready(version=version)
+    world.client(version=version).init()
     assert old.add("t-0") == 90
 
 
 @case(123)
 def test_many_partitions_get_their_markers() -> None:
-    room = Room(split=False)
-    room.create_topic("wide", 20)
-    client = room.ready()
+    world = CaseWorld(split=False)
+    world.create_topic("wide", 20)
+    client = world.ready()
     for values, outcome in ((500, ABORT), (50, COMMIT)):
         for partition in range(20):
             assert client.write(f"wide-{partition}", *("r" * values)) == 0
         client.end(outcome)
-    committed = [len(room.read(f"wide-{partition}").values) for partition in range(20)]
-    raw = [room.read(f"wide-{partition}", is_raw=True).values for partition in range(20)]
+    committed = [len(world.read(f"wide-{partition}").values) for partition in range(20)]
+    raw = [world.read(f"wide-{partition}", is_raw=True).values for partition in range(20)]
     assert sum(committed) == 1_000
     assert sum(map(len, raw)) == 11_000
 
@@ -377,13 +377,13 @@ def test_many_partitions_get_their_markers() -> None:
 @both_versions
 @outcomes
 def test_a_lost_reply_is_asked_for_again(version: int, outcome: Outcome) -> None:
-    room = Room()
-    client = room.ongoing(version=version)
+    world = CaseWorld()
+    client = world.ongoing(version=version)
     client.sends_end(outcome)
-    room.crash(kept_groups=1)
-    room.settle()
+    world.crash(kept_groups=1)
+    world.settle()
     assert isinstance(client.end(outcome), Identity)
-    markers = [entry for entry in room.read("t-0", is_raw=True).entries if entry.marker is not None]
+    markers = [entry for entry in world.read("t-0", is_raw=True).entries if entry.marker is not None]
     assert len(markers) == 1
 
 
@@ -395,10 +395,10 @@ not_drivable(
 @case(127)
 @both_versions
 def test_after_a_lost_write_the_next_transaction_goes_on(version: int) -> None:
-    room = Room(split=False)
-    client = room.ongoing(version=version)
-    room.produce("orders", client.identity, "t-0", ["lost"], sequence=1, context=client.context)
-    room.crash()
+    world = CaseWorld(split=False)
+    client = world.ongoing(version=version)
+    world.produce("orders", client.identity, "t-0", ["lost"], sequence=1, context=client.context)
+    world.crash()
     before = client.identity
     next_identity = client.abort()
     if version == 1:
@@ -408,4 +408,4 @@ def test_after_a_lost_write_the_next_transaction_goes_on(version: int) -> None:
     for value in "bcdef":
         assert client.write("t-0", value) == 0
     client.commit()
-    assert room.visible() == list("bcdef")
+    assert world.visible() == list("bcdef")

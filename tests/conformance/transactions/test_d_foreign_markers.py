@@ -13,17 +13,17 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
 )
+from tests.conformance.transactions.case_world import NOW, CaseWorld, Denies
 from tests.conformance.transactions.cases import case
 from tests.conformance.transactions.markers import marker, send
-from tests.conformance.transactions.room import NOW, Denies, Room
 from txn_coordinator.state import Identity
 
 
-def foreign(room: Room, *partitions: int, denies: Authorizer | None = None) -> list[int]:
+def foreign(world: CaseWorld, *partitions: int, denies: Authorizer | None = None) -> list[int]:
     """What each partition answers to a marker over the wire, of a producer that has no transactional id here; or the
     one number when the whole call is refused."""
-    room.ongoing().commit()
-    producer = room.told(room.init_plain(NOW))
+    world.ongoing().commit()
+    producer = world.told(world.init_plain(NOW))
     control = log_pb2.ControlMarker(committed=True, txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
     request = log_pb2.WriteTxnMarkersRequest(
         markers=[
@@ -34,15 +34,15 @@ def foreign(room: Room, *partitions: int, denies: Authorizer | None = None) -> l
             )
         ]
     )
-    answer = room.asked(lambda: room.log_servicer(denies).WriteTxnMarkers(request, NOW))
+    answer = world.asked(lambda: world.log_servicer(denies).WriteTxnMarkers(request, NOW))
     return [answer] if isinstance(answer, int) else [each.error_code for each in answer.results[0].partitions]
 
 
 @case(153)
 def test_markers_need_a_permission() -> None:
-    room = Room()
-    assert foreign(room, 1, denies=Denies({CLUSTER_NAME})) == [31]
-    assert not room.markers("t-1")
+    world = CaseWorld()
+    assert foreign(world, 1, denies=Denies({CLUSTER_NAME})) == [31]
+    assert not world.markers("t-1")
 
 
 class Only(AllowAll):
@@ -58,49 +58,49 @@ class Only(AllowAll):
 @case(154)
 @pytest.mark.parametrize("permission", [Permission.ALTER, Permission.CLUSTER_ACTION])
 def test_one_of_two_permissions_is_enough(permission: Permission) -> None:
-    room = Room()
-    assert foreign(room, 1, denies=Only(permission)) == [0]
-    assert len(room.markers("t-1")) == 1
+    world = CaseWorld()
+    assert foreign(world, 1, denies=Only(permission)) == [0]
+    assert len(world.markers("t-1")) == 1
 
 
 @case(155)
 def test_an_unknown_partition_beside_a_good_one() -> None:
-    room = Room()
-    assert foreign(room, 1, 9) == [0, 3]
-    assert len(room.markers("t-1")) == 1
+    world = CaseWorld()
+    assert foreign(world, 1, 9) == [0, 3]
+    assert len(world.markers("t-1")) == 1
 
 
 @case(157)
 def test_an_old_coordinator_is_fenced() -> None:
-    room = Room()
-    assert send(room, marker(0, csn=1)) == 0
-    assert send(room, marker(1, csn=2, coordinator_epoch=1)) == 52
-    assert send(room, marker(1, csn=2, coordinator_epoch=2)) == 0
-    assert send(room, marker(2, csn=3, coordinator_epoch=3)) == 0
-    assert len(room.markers()) == 3
+    world = CaseWorld()
+    assert send(world, marker(0, csn=1)) == 0
+    assert send(world, marker(1, csn=2, coordinator_epoch=1)) == 52
+    assert send(world, marker(1, csn=2, coordinator_epoch=2)) == 0
+    assert send(world, marker(2, csn=3, coordinator_epoch=3)) == 0
+    assert len(world.markers()) == 3
 
 
 @case(158)
 def test_an_old_coordinator_is_fenced_after_a_restart() -> None:
-    room = Room()
-    send(room, marker(0))
-    room.crash()
-    assert send(room, marker(1, csn=2, coordinator_epoch=1)) == 52
+    world = CaseWorld()
+    send(world, marker(0))
+    world.crash()
+    assert send(world, marker(1, csn=2, coordinator_epoch=1)) == 52
 
 
 @case(159)
 def test_an_old_coordinator_is_fenced_where_nothing_is_open() -> None:
-    room = Room()
-    assert [send(room, marker(0)), send(room, marker(0)), send(room, marker(0, coordinator_epoch=1))] == [0, 0, 52]
+    world = CaseWorld()
+    assert [send(world, marker(0)), send(world, marker(0)), send(world, marker(0, coordinator_epoch=1))] == [0, 0, 52]
 
 
 @case(161)
 def test_a_marker_with_a_higher_epoch_starts_sequences_anew() -> None:
-    room = Room()
-    client = room.client()
+    world = CaseWorld()
+    client = world.client()
     client.identity = Identity(77, 0)
     client.write("t-0", "a", "b", plain=True)
-    send(room, marker(0))
+    send(world, marker(0))
     raised = Identity(77, 1)
     assert client.write("t-0", "c", shown=raised, sequence=2, plain=True) == 45
     assert client.write("t-0", "c", shown=raised, sequence=0, plain=True) == 0
@@ -108,9 +108,9 @@ def test_a_marker_with_a_higher_epoch_starts_sequences_anew() -> None:
 
 @case(162)
 def test_a_marker_fences_a_producer_that_never_wrote() -> None:
-    room = Room()
-    client = room.client()
-    assert send(room, marker(1)) == 0
+    world = CaseWorld()
+    client = world.client()
+    assert send(world, marker(1)) == 0
     assert client.write("t-0", "a", shown=Identity(77, 0), plain=True) == 47
     assert client.write("t-0", "a", shown=Identity(77, 2), sequence=17, plain=True) == 45
     assert client.write("t-0", "a", shown=Identity(77, 2), sequence=0, plain=True) == 0

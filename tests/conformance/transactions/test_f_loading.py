@@ -13,8 +13,8 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed
 from coordinator_server.metrics.families import FAMILIES
+from tests.conformance.transactions.case_world import ABORT, COMMIT, EIGHT_DAYS_MS, NOW, CaseWorld
 from tests.conformance.transactions.cases import case, not_drivable
-from tests.conformance.transactions.room import ABORT, COMMIT, EIGHT_DAYS_MS, NOW, Room
 from tests.transactions.world_of_one import transaction
 from txn_coordinator.codec import TRANSACTION_TYPE, TransactionCodec
 from txn_coordinator.records import TransactionChanged
@@ -23,61 +23,61 @@ from txn_coordinator.state import Identity, TransactionState
 FAIL_STOP = "design 10: an append that fails ends the process, so nobody waits for what became of it and nothing pends"
 
 
-def write_row(room: Room, record_type: int, transactional_id: str, value: bytes) -> None:
+def write_row(world: CaseWorld, record_type: int, transactional_id: str, value: bytes) -> None:
     """Put a row among the stored transactions, as no server would."""
-    shard = room.inside.transactions.shard_key(transactional_id).number
+    shard = world.inside.transactions.shard_key(transactional_id).number
     key = struct.pack(">BHB", Coordinator.TRANSACTIONS, shard, record_type) + transactional_id.encode()
-    store = room.shelf.store
+    store = world.shelf.store
     store.write([CommitGroup(store.version() + 1, [(Family.COORDINATOR_STATE, key, value)])])
     store.sync()
 
 
-def in_another_shard(room: Room, transactional_id: str) -> str:
+def in_another_shard(world: CaseWorld, transactional_id: str) -> str:
     """An id that is not in the shard of this one."""
-    transactions = room.inside.transactions
+    transactions = world.inside.transactions
     names = (f"{transactional_id}-{number}" for number in range(100))
     return next(each for each in names if transactions.shard_key(each) != transactions.shard_key(transactional_id))
 
 
 @case(193)
 def test_two_that_create_an_id_at_once_create_it_once() -> None:
-    room = Room()
-    assert room.state() == "105"
-    attempts = [room.client().sends_init() for _ in range(2)]
-    assert [room.told(attempt) for attempt in attempts] == [Identity(0, 0), Identity(0, 1)]
+    world = CaseWorld()
+    assert world.state() == "105"
+    attempts = [world.client().sends_init() for _ in range(2)]
+    assert [world.told(attempt) for attempt in attempts] == [Identity(0, 0), Identity(0, 1)]
 
 
 @case(198, differs="spec 7.5 [D]: a shard that cannot be read fails, and never publishes a half-read map")
 def test_a_row_that_cannot_be_read_fails_its_shard_alone() -> None:
-    room = Room()
-    room.ready()
-    other = room.ready(in_another_shard(room, "orders"))
-    write_row(room, TRANSACTION_TYPE, "orders", b"\xff\xff\xff")
-    room.crash()
-    assert room.client().init() == 56
+    world = CaseWorld()
+    world.ready()
+    other = world.ready(in_another_shard(world, "orders"))
+    write_row(world, TRANSACTION_TYPE, "orders", b"\xff\xff\xff")
+    world.crash()
+    assert world.client().init() == 56
     assert other.add("t-0") is True
 
 
 @case(199)
 def test_rows_of_an_unknown_type_are_skipped() -> None:
-    room = Room()
-    client = room.ongoing()
-    write_row(room, 200, "from the future", b"what is this")
-    room.crash()
-    assert (room.state(), room.described().identity) == ("Ongoing", client.identity)
+    world = CaseWorld()
+    client = world.ongoing()
+    write_row(world, 200, "from the future", b"what is this")
+    world.crash()
+    assert (world.state(), world.described().identity) == ("Ongoing", client.identity)
 
 
 @case(201, differs="design 10: an append that fails ends the process; who waits is told that the outcome is unknown")
 def test_an_append_that_fails_leaves_the_old_state() -> None:
-    room = Room()
-    client = room.ongoing()
-    adding = room.add("orders", client.identity, ["t-1"], client.context)
-    room.inside.runtime.fail(StoreFailed("disk full"))
+    world = CaseWorld()
+    client = world.ongoing()
+    adding = world.add("orders", client.identity, ["t-1"], client.context)
+    world.inside.runtime.fail(StoreFailed("disk full"))
     with pytest.raises(UnknownOutcome):
         adding.result()
     assert client.add("t-2") == 15
-    room.crash()
-    assert room.names(room.described()) == ["t-0"]
+    world.crash()
+    assert world.names(world.described()) == ["t-0"]
     assert client.add("t-1") is True
 
 
@@ -91,23 +91,23 @@ not_drivable(206, "a state is decided and replayed in one step: memory cannot ch
 @pytest.mark.parametrize("split", [False, True], ids=["fused", "split"])
 def test_many_ids_at_once_end_as_they_should(split: bool) -> None:
     """All calls of a round are under way at once, over both shards."""
-    room = Room(split=split)
+    world = CaseWorld(split=split)
     ids = [f"id-{number}" for number in range(60)]
-    initialised = [room.init(name) for name in ids]
-    room.settle()
+    initialised = [world.init(name) for name in ids]
+    world.settle()
     identities = [each.result() for each in initialised]
     assert len({identity.producer_id for identity in identities}) == len(ids)
-    added = [room.add(name, identity, ["t-0", "t-1"]) for name, identity in zip(ids, identities, strict=True)]
+    added = [world.add(name, identity, ["t-0", "t-1"]) for name, identity in zip(ids, identities, strict=True)]
     offsets = [
-        room.commit_offset(name, identity, f"g-{name}", 1) for name, identity in zip(ids, identities, strict=True)
+        world.commit_offset(name, identity, f"g-{name}", 1) for name, identity in zip(ids, identities, strict=True)
     ]
     outcomes = [COMMIT if number % 3 else ABORT for number in range(len(ids))]
-    ended = [room.end(*each) for each in zip(ids, identities, outcomes, strict=True)]
-    room.settle()
+    ended = [world.end(*each) for each in zip(ids, identities, outcomes, strict=True)]
+    world.settle()
     calls: list[Pending[Any]] = [*added, *offsets, *ended]
     assert all(call.result() is not None for call in calls)
-    assert [room.state(name) for name in ids] == [f"Complete{outcome.name.title()}" for outcome in outcomes]
-    committed = [room.inside.groups.committed(f"g-{name}") for name in ids]
+    assert [world.state(name) for name in ids] == [f"Complete{outcome.name.title()}" for outcome in outcomes]
+    committed = [world.inside.groups.committed(f"g-{name}") for name in ids]
     assert committed == [1 if outcome is COMMIT else -1 for outcome in outcomes]
 
 
@@ -139,12 +139,12 @@ not_drivable(
 @case(215)
 def test_the_history_of_a_forgotten_id_ends_with_its_deletion() -> None:
     """That of a stopped directory, too: tests/cli/test_forgotten_id.py."""
-    room = Room(split=False)
-    room.ongoing().commit()
-    room.tick(EIGHT_DAYS_MS)
-    room.settle()
+    world = CaseWorld(split=False)
+    world.ongoing().commit()
+    world.tick(EIGHT_DAYS_MS)
+    world.settle()
     request = transaction_pb2.DescribeTransactionsRequest(transactional_ids=["orders"], history_limit=10)
-    (described,) = room.told(room.servicer().DescribeTransactions(request, NOW)).transactions
+    (described,) = world.told(world.servicer().DescribeTransactions(request, NOW)).transactions
     assert (described.error_code, described.history_complete) == (105, True)
     assert [step.state for step in described.history] == [
         "Dead",

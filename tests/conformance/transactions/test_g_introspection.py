@@ -13,8 +13,8 @@ from coordinator_protocol.methods import Method
 from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.timeline import Journal
+from tests.conformance.transactions.case_world import ABORT, COMMIT, NOW, TIMEOUT_MS, CaseWorld, Denies
 from tests.conformance.transactions.cases import case, not_drivable
-from tests.conformance.transactions.room import ABORT, COMMIT, NOW, TIMEOUT_MS, Denies, Room
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.records import ProducerIdBlockTaken
 from txn_coordinator.requests import TransactionFilter
@@ -24,41 +24,41 @@ _Describe = transaction_pb2.DescribeTransactionsRequest
 _List = transaction_pb2.ListTransactionsRequest
 
 
-def described(room: Room, *ids: str, denies: Denies | None = None) -> list[Any]:
-    answer = room.asked(lambda: room.servicer(denies).DescribeTransactions(_Describe(transactional_ids=ids), NOW))
+def described(world: CaseWorld, *ids: str, denies: Denies | None = None) -> list[Any]:
+    answer = world.asked(lambda: world.servicer(denies).DescribeTransactions(_Describe(transactional_ids=ids), NOW))
     return list(answer.transactions)
 
 
 @case(219)
 def test_describing_the_empty_id() -> None:
-    (found,) = described(Room(), "")
+    (found,) = described(CaseWorld(), "")
     assert (found.error_code, found.transactional_id) == (42, "")
 
 
 @case(221)
 def test_describing_while_loading() -> None:
-    assert Room().while_loading(_Describe(transactional_ids=["orders"])) == 14
+    assert CaseWorld().while_loading(_Describe(transactional_ids=["orders"])) == 14
 
 
 @case(222)
 def test_describing_an_open_transaction() -> None:
-    room = Room()
-    client = room.ongoing()
+    world = CaseWorld()
+    client = world.ongoing()
     client.add("t-2")
-    (found,) = described(room, "orders")
+    (found,) = described(world, "orders")
     assert (found.error_code, found.state) == (0, "Ongoing")
     assert Identity(found.producer_id, found.producer_epoch) == client.identity
-    assert (found.transaction_timeout_ms, found.start_ms) == (TIMEOUT_MS, room.clock.wall_ms())
+    assert (found.transaction_timeout_ms, found.start_ms) == (TIMEOUT_MS, world.clock.wall_ms())
     assert [(topic.topic, list(topic.partitions)) for topic in found.topics] == [("t", [0, 2])]
 
 
 @case(223)
 def test_describing_only_what_one_may_know() -> None:
-    room = Room()
-    room.create_topic("secret", 1)
-    room.ongoing().add("secret-0")
-    room.ready("other")
-    found, refused = described(room, "orders", "other", denies=Denies({"secret", "other"}))
+    world = CaseWorld()
+    world.create_topic("secret", 1)
+    world.ongoing().add("secret-0")
+    world.ready("other")
+    found, refused = described(world, "orders", "other", denies=Denies({"secret", "other"}))
     assert (refused.error_code, refused.state) == (53, "")
     assert [topic.topic for topic in found.topics] == ["t"]
 
@@ -85,43 +85,43 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
 
 @case(225)
 def test_listing_with_filters() -> None:
-    room = Room(split=True)
-    room.answers_markers(Refused(ErrorCode.NETWORK_EXCEPTION, "away"), "t-1")
-    room.ready("empty")
+    world = CaseWorld(split=True)
+    world.answers_markers(Refused(ErrorCode.NETWORK_EXCEPTION, "away"), "t-1")
+    world.ready("empty")
     for name, outcome in (("committed", COMMIT), ("aborted", ABORT)):
-        room.ongoing(name).end(outcome)
-        room.settle()
+        world.ongoing(name).end(outcome)
+        world.settle()
     for name, outcome in (("commit", COMMIT), ("abort", ABORT)):
-        client = room.ongoing(name)
+        client = world.ongoing(name)
         client.add("t-1")
         client.end(outcome)
-    room.ongoing("open")
-    room.clock.advance(1_000)
-    room.ongoing("late")
+    world.ongoing("open")
+    world.clock.advance(1_000)
+    world.ongoing("late")
     for fields, expected in FILTERS:
-        listing = room.inside.reader.list(TransactionFilter(**fields), CallContext())
+        listing = world.inside.reader.list(TransactionFilter(**fields), CallContext())
         assert " ".join(found.transactional_id for found in listing.transactions) == expected, fields
         assert list(listing.unknown_states) == [name for name in fields.get("states", ()) if name == "Sleeping"]
 
 
 @case(226)
 def test_listing_while_loading_and_with_few_rights() -> None:
-    room = Room()
-    assert room.while_loading(_List()) == 14
-    room.ready("mine")
-    room.ready("theirs")
-    answer = room.asked(lambda: room.servicer(Denies({"theirs"})).ListTransactions(_List(), NOW))
+    world = CaseWorld()
+    assert world.while_loading(_List()) == 14
+    world.ready("mine")
+    world.ready("theirs")
+    answer = world.asked(lambda: world.servicer(Denies({"theirs"})).ListTransactions(_List(), NOW))
     assert [found.transactional_id for found in answer.transactions] == ["mine"]
 
 
 @case(227)
 def test_describing_the_producers_of_partitions() -> None:
-    room = Room()
-    room.create_topic("secret", 1)
-    client = room.ongoing()
+    world = CaseWorld()
+    world.create_topic("secret", 1)
+    client = world.ongoing()
     topics = [common_pb2.TopicPartitions(topic=name, partitions=[0]) for name in ("t", "secret", "missing", "no name!")]
-    servicer = room.log_servicer(Denies({"secret"}))
-    answer = room.asked(lambda: servicer.DescribeProducers(log_pb2.DescribeProducersRequest(topics=topics), NOW))
+    servicer = world.log_servicer(Denies({"secret"}))
+    answer = world.asked(lambda: servicer.DescribeProducers(log_pb2.DescribeProducersRequest(topics=topics), NOW))
     assert [each.error_code for each in answer.partitions] == [0, 29, 3, 17]
     (found,) = answer.partitions[0].producers
     assert Identity(found.producer_id, found.producer_epoch) == client.identity
@@ -138,14 +138,14 @@ not_drivable(230, "the coordinator's storage is made with the server's directory
 
 @case(231)
 def test_who_may_not_see_an_id_or_a_group_does_not_learn_where_it_is() -> None:
-    room = Room()
-    servicer = room.servicer(Denies({"orders", "copiers"}))
+    world = CaseWorld()
+    servicer = world.servicer(Denies({"orders", "copiers"}))
     for key_type, denied in (
         (transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION, 53),
         (transaction_pb2.COORDINATOR_KEY_TYPE_GROUP, 30),
     ):
         request = transaction_pb2.FindCoordinatorRequest(key_type=key_type, keys=["orders", "copiers", "others"])
-        found = room.asked(partial(servicer.FindCoordinator, request, NOW))
+        found = world.asked(partial(servicer.FindCoordinator, request, NOW))
         assert [each.error_code for each in found.coordinators] == [denied, denied, 0]
 
 
@@ -162,13 +162,13 @@ def test_producer_ids_never_wrap() -> None:
 
 @case(234, differs="the next block is stored with the first use of it, so nobody ever waits for one (14)")
 def test_producer_ids_of_three_blocks_are_distinct_and_none_is_skipped() -> None:
-    room = Room()
-    pending = [room.init_plain(NOW) for _ in range(3_000)]
-    room.settle()
+    world = CaseWorld()
+    pending = [world.init_plain(NOW) for _ in range(3_000)]
+    world.settle()
     first = PLAIN_PRODUCER_IDS_FROM
     assert [each.result() for each in pending] == [Identity(first + number, 0) for number in range(3_000)]
-    room.crash()
-    assert room.told(room.init_plain(NOW)) == Identity(first + 3_000, 0)
+    world.crash()
+    assert world.told(world.init_plain(NOW)) == Identity(first + 3_000, 0)
 
 
 not_drivable(235, "the block is a record of the operation that needs it: there is no request for one that could fail")

@@ -10,8 +10,8 @@ from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, error_class
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.methods import Method
+from tests.conformance.transactions.case_world import CaseWorld
 from tests.conformance.transactions.cases import case, not_drivable
-from tests.conformance.transactions.room import Room
 from tests.harness.committed_offsets import ABORT, COMMIT, identity
 from tests.harness.group_world import group_world
 from tests.harness.groups import GROUP, OK, code
@@ -159,10 +159,10 @@ def test_nothing_expires_where_a_transaction_holds_an_offset() -> None:
     world.offsets.commits({"foo-0": 1, "foo-1": 1})
     producer = world.offsets.producer()
     producer.commits({"foo-0": 2})
-    world.wait(10_000)
+    world.pass_time(10_000)
     assert world.offsets.fetches() == {"foo-0": 1}
     producer.ends(ABORT)
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert (world.offsets.fetches(), world.groups.listed()) == ({}, {})
 
 
@@ -183,7 +183,7 @@ def test_while_the_server_loads_it_says_so() -> None:
     request = group_pb2.TxnOffsetCommitRequest(
         header=common_pb2.RequestHeader(client_txn_version=1), transactional_id="orders", group_id=GROUP
     )
-    assert Room().while_loading(request) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert CaseWorld().while_loading(request) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 @case(255)
@@ -201,23 +201,23 @@ def test_a_group_that_was_not_added_gets_no_offsets_of_the_transaction() -> None
 @pytest.mark.parametrize("two_phase", list(TwoPhase))
 def test_a_copy_that_aborts_every_other_time_has_every_record_once(two_phase: TwoPhase) -> None:
     """From t-1 to t-0, a batch per transaction, going on from what the group has committed."""
-    room = Room(split=two_phase is TwoPhase.SPLIT)
+    world = CaseWorld(split=two_phase is TwoPhase.SPLIT)
     source = [f"v{number}" for number in range(500)]
-    client = room.ready()
+    client = world.ready()
     attempts = 0
-    while (position := max(room.inside.groups.committed("copiers", "t-1"), 0)) < len(source):
+    while (position := max(world.inside.groups.committed("copiers", "t-1"), 0)) < len(source):
         attempts += 1
         batch = source[position : position + 20]
         assert client.write("t-0", *batch) == 0
-        kept = room.commit_offset(
+        kept = world.commit_offset(
             client.transactional_id, client.identity, "copiers", position + len(batch), partition="t-1"
         )
-        room.settle()
+        world.settle()
         kept.result()
         client.end(ABORT if attempts % 2 else COMMIT)
-        room.settle()
+        world.settle()
     assert attempts == 50
-    assert visible(room) == source
+    assert visible(world) == source
 
 
 def visible(world: World) -> list[str]:

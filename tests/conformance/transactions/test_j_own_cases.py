@@ -11,8 +11,8 @@ from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
+from tests.conformance.transactions.case_world import COMMIT, EXHAUSTED, NOW, TIMEOUT_MS, CaseWorld
 from tests.conformance.transactions.cases import both_versions, case
-from tests.conformance.transactions.room import COMMIT, EXHAUSTED, NOW, TIMEOUT_MS, Room
 from tests.conformance.transactions.test_d_completion import away, marker, send
 from txn_coordinator.requests import TransactionFilter
 from txn_coordinator.state import Identity
@@ -23,18 +23,18 @@ TEN_MINUTES_MS = 600_000
 @case(278)
 @both_versions
 def test_a_zombie_that_initialises_harms_nobody(version: int) -> None:
-    room = Room(split=False)
-    owner = room.ongoing(version=version, epoch=4)
-    assert room.client(version=version).init(expected=owner.before(2)) == 90
+    world = CaseWorld(split=False)
+    owner = world.ongoing(version=version, epoch=4)
+    assert world.client(version=version).init(expected=owner.before(2)) == 90
     assert isinstance(owner.commit(), Identity)
-    assert room.visible() == ["a"]
+    assert world.visible() == ["a"]
 
 
 @case(279)
 @both_versions
 def test_a_retry_that_ends_at_the_last_epoch_is_a_retry(version: int) -> None:
-    room = Room(near_the_end=True)
-    client = room.ready(version=version, epoch=EXHAUSTED - 1)
+    world = CaseWorld(near_the_end=True)
+    client = world.ready(version=version, epoch=EXHAUSTED - 1)
     shown = client.identity
     assert client.init(expected=shown) == Identity(shown.producer_id, EXHAUSTED)
     assert client.init(expected=shown) == Identity(shown.producer_id, EXHAUSTED)
@@ -42,20 +42,20 @@ def test_a_retry_that_ends_at_the_last_epoch_is_a_retry(version: int) -> None:
 
 @case(281)
 def test_initialising_on_ones_own_open_transaction() -> None:
-    room = Room(split=True)
-    client = room.ongoing(epoch=4)
+    world = CaseWorld(split=True)
+    client = world.ongoing(epoch=4)
     shown = client.identity
     assert client.init(expected=shown) == 51
-    room.settle()
+    world.settle()
     assert client.init(expected=shown) == Identity(shown.producer_id, 5)
 
 
 @case(282)
 def test_a_client_that_was_timed_out_aborts_and_goes_on() -> None:
-    room = Room()
-    client = room.ongoing(epoch=4)
-    room.tick(TIMEOUT_MS + 1)
-    room.settle()
+    world = CaseWorld()
+    client = world.ongoing(epoch=4)
+    world.tick(TIMEOUT_MS + 1)
+    world.settle()
     assert client.abort() == Identity(0, 5)
     assert client.add("t-0") is True
     assert client.commit() == Identity(0, 6)
@@ -63,10 +63,10 @@ def test_a_client_that_was_timed_out_aborts_and_goes_on() -> None:
 
 @case(283)
 def test_an_old_client_that_was_timed_out_must_initialise() -> None:
-    room = Room()
-    client = room.ongoing(version=1, epoch=4)
-    room.tick(TIMEOUT_MS + 1)
-    room.settle()
+    world = CaseWorld()
+    client = world.ongoing(version=1, epoch=4)
+    world.tick(TIMEOUT_MS + 1)
+    world.settle()
     assert client.abort() == 90
     assert isinstance(client.init(), Identity)
     assert client.add("t-0") is True
@@ -76,54 +76,54 @@ def test_an_old_client_that_was_timed_out_must_initialise() -> None:
 @both_versions
 @pytest.mark.parametrize("split", [False, True], ids=["fused", "split"])
 def test_killed_before_the_decision_was_durable(version: int, split: bool) -> None:
-    room = Room(split=split)
-    client = room.ongoing(version=version)
+    world = CaseWorld(split=split)
+    client = world.ongoing(version=version)
     client.sends_end(COMMIT)
-    room.crash()
-    room.tick(TIMEOUT_MS)
-    room.settle()
-    assert room.state() == "Ongoing"
+    world.crash()
+    world.tick(TIMEOUT_MS)
+    world.settle()
+    assert world.state() == "Ongoing"
     assert isinstance(client.commit(), Identity)
-    room.settle()
-    assert room.visible() == ["a"]
+    world.settle()
+    assert world.visible() == ["a"]
 
 
 @case(286)
 @both_versions
 def test_killed_between_the_last_marker_and_complete(version: int) -> None:
-    room = Room(split=True)
-    room.ongoing(version=version).commit()
-    room.flush()
-    room.crash()
-    room.settle()
-    reading = room.read("t-0")
+    world = CaseWorld(split=True)
+    world.ongoing(version=version).commit()
+    world.flush()
+    world.crash()
+    world.settle()
+    reading = world.read("t-0")
     assert (reading.values, reading.last_stable_offset, reading.high_watermark) == (["a"], 2, 2)
 
 
 @case(287)
 @both_versions
 def test_a_partition_that_is_away_for_ten_minutes(version: int) -> None:
-    room = Room(split=True)
-    room.answers_markers(away(), "t-0")
-    client = room.ongoing(version=version)
+    world = CaseWorld(split=True)
+    world.answers_markers(away(), "t-0")
+    client = world.ongoing(version=version)
     client.commit()
-    decided = room.described()
-    room.tick(TEN_MINUTES_MS)
-    room.settle()
-    assert room.described() == decided, "nothing else happened to it meanwhile"
-    room.answers_markers(None)
-    room.tick(1_000)
-    room.settle()
-    assert (room.state(), room.visible()) == ("CompleteCommit", ["a"])
+    decided = world.described()
+    world.tick(TEN_MINUTES_MS)
+    world.settle()
+    assert world.described() == decided, "nothing else happened to it meanwhile"
+    world.answers_markers(None)
+    world.tick(1_000)
+    world.settle()
+    assert (world.state(), world.visible()) == ("CompleteCommit", ["a"])
 
 
 @case(289)
 def test_the_key_with_the_smallest_hash_has_a_shard() -> None:
-    room = Room()
+    world = CaseWorld()
     request = transaction_pb2.FindCoordinatorRequest(
         key_type=transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION, keys=["polygenelubricants"]
     )
-    (found,) = room.asked(lambda: room.servicer().FindCoordinator(request, NOW)).coordinators
+    (found,) = world.asked(lambda: world.servicer().FindCoordinator(request, NOW)).coordinators
     assert (found.error_code, found.coordinator_shard) == (0, 0)
 
 
@@ -137,27 +137,27 @@ def test_another_number_of_shards_is_refused(tmp_path: Path) -> None:
 @case(291, differs="design 10: a full disk ends the process, and who waits is told that the outcome is unknown (7)")
 @pytest.mark.parametrize("kept_groups", [0, 1])
 def test_a_disk_that_is_full_at_the_decision(kept_groups: int) -> None:
-    room = Room(split=False)
-    client = room.ongoing()
+    world = CaseWorld(split=False)
+    client = world.ongoing()
     commit = client.sends_end(COMMIT)
-    room.inside.driver.write_unsynced(kept_groups)
-    room.inside.runtime.fail(StoreFailed("no space left"))
+    world.inside.driver.write_unsynced(kept_groups)
+    world.inside.runtime.fail(StoreFailed("no space left"))
     with pytest.raises(UnknownOutcome):
         commit.result()
     assert client.commit() == 15
-    room.crash()
-    room.settle()
+    world.crash()
+    world.settle()
     assert isinstance(client.commit(), Identity)
-    assert (len(room.markers()), room.visible()) == (1, ["a"])
+    assert (len(world.markers()), world.visible()) == (1, ["a"])
 
 
 @case(293)
 def test_an_idle_id_is_not_listed_as_old() -> None:
-    room = Room()
-    room.ready()
-    room.tick(2 * 3_600_000)
+    world = CaseWorld()
+    world.ready()
+    world.tick(2 * 3_600_000)
     wanted = TransactionFilter(open_longer_than_ms=3_600_000)
-    assert not room.inside.reader.list(wanted, CallContext()).transactions
+    assert not world.inside.reader.list(wanted, CallContext()).transactions
 
 
 @case(294)
@@ -168,7 +168,7 @@ def test_a_second_server_on_the_same_directory(tmp_path: Path) -> None:
             open_store(tmp_path, shard_count=2)
     finally:
         first.close()
-    room = Room()
+    world = CaseWorld()
     old, new = 1, 2
-    assert send(room, marker(0, csn=1, coordinator_epoch=new)) == 0
-    assert send(room, marker(1, csn=2, coordinator_epoch=old)) == 52
+    assert send(world, marker(0, csn=1, coordinator_epoch=new)) == 0
+    assert send(world, marker(1, csn=2, coordinator_epoch=old)) == 52

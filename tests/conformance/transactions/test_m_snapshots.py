@@ -15,12 +15,12 @@ from partition_log.leases import LEASE_MS_MAX, LEASES_MAX
 from partition_log.requests import DeleteRecords, DeleteRecordsResult, RecordsToDelete
 from partition_log.snapshots import LeasedSnapshot, ReleaseSnapshot, RenewSnapshot
 from tests.conformance.transactions.cases import case
-from tests.core.snapshot_room import ask_to_take, cut_of, delta_of, read_of
+from tests.core.snapshot_history import ask_to_take, cut_of, delta_of, read_of
 from tests.harness.calls import partition_name
 from tests.harness.group_calls import ANYBODY
 from tests.harness.inside import WorldOptions
 from tests.harness.world import World
-from tests.sinks.room import SinkRoom
+from tests.sinks.world import sink_world
 from txn_coordinator.config import TwoPhase
 
 PARTITIONS = ("t-0", "t-1")
@@ -119,20 +119,20 @@ def test_what_is_marked_in_one_partition_only_is_shown_in_none() -> None:
 )
 def test_members_of_one_decision_are_shown_together(two_phase: TwoPhase, partition_count: int) -> None:
     """More markers than one step has: the decision is durable first, and then carried out member by member."""
-    room = SinkRoom(two_phase=two_phase, partition_count=partition_count)
+    world = sink_world(two_phase=two_phase, partition_count=partition_count)
     partitions = [f"t-{number}" for number in range(partition_count)]
-    members = [room.written(0, value, partitions=partitions) for value in ("a", "b")]
-    before = take(room.world, partitions=partitions)
-    room.answer(room.ask_commit(0, members))
+    members = [world.sinks.written(0, value, partitions=partitions) for value in ("a", "b")]
+    before = take(world, partitions=partitions)
+    world.sinks.answer(world.sinks.ask_commit(0, members))
     seen = []
     for _ in range(40):
-        now = take(room.world, partitions=partitions)
-        seen.append(read_of(room.world, now))
-        added = delta_of(room.world, before, now)
+        now = take(world, partitions=partitions)
+        seen.append(read_of(world, now))
+        added = delta_of(world, before, now)
         assert {partition: sorted(added[partition]) for partition in partitions} == seen[-1]
-        room.world.tick(1)
-        room.world.flush(1)
-    room.settle()
+        world.tick(1)
+        world.flush(1)
+    world.sinks.settle()
     nothing, everything = ({partition: list(values) for partition in partitions} for values in ((), ("a", "b")))
     assert seen[0] == nothing
     assert seen[-1] == everything
@@ -270,17 +270,17 @@ def test_a_cut_has_a_transaction_everywhere_or_nowhere(two_phase: TwoPhase) -> N
     ("two_phase", "partition_count"), [(TwoPhase.SPLIT, 2), (TwoPhase.FUSED, 600)], ids=["split", "fused"]
 )
 def test_members_of_one_decision_are_on_one_side_of_a_cut(two_phase: TwoPhase, partition_count: int) -> None:
-    room = SinkRoom(two_phase=two_phase, partition_count=partition_count)
+    world = sink_world(two_phase=two_phase, partition_count=partition_count)
     partitions = [f"t-{number}" for number in range(partition_count)]
-    members = [room.written(0, value, partitions=partitions) for value in ("a", "b")]
+    members = [world.sinks.written(0, value, partitions=partitions) for value in ("a", "b")]
     beginning = dict.fromkeys(partitions, 0)
-    room.answer(room.ask_commit(0, members))
+    world.sinks.answer(world.sinks.ask_commit(0, members))
     cuts = []
     for _ in range(40):
-        cuts.append(cut_of(room.world, take(room.world, partitions=partitions), beginning))
-        room.world.tick(1)
-        room.world.flush(1)
-    room.settle()
+        cuts.append(cut_of(world, take(world, partitions=partitions), beginning))
+        world.tick(1)
+        world.flush(1)
+    world.sinks.settle()
     assert cuts[0] == beginning
     assert cuts[-1] == dict.fromkeys(partitions, 4)
     assert all(cut in (cuts[0], cuts[-1]) for cut in cuts)

@@ -152,7 +152,7 @@ class Churn:
             self.waiting.pop(self.random.randrange(len(self.waiting))).cancel()
 
     def let_time_pass(self, _member: Member) -> None:
-        self.world.wait(self.random.choice((5, 1_000, 3_000)))
+        self.world.pass_time(self.random.choice((5, 1_000, 3_000)))
 
     def flush(self, _member: Member) -> None:
         self.world.settle()
@@ -226,7 +226,7 @@ class Churn:
         """I7: when nobody asks any more, everybody who waits is answered, and all are gone in the end."""
         self.world.settle()
         waiting = self.waiting
-        self.world.wait(600_000)
+        self.world.pass_time(600_000)
         assert all(reply.is_settled for reply in waiting)
         assert len(self.world.inside.core.answers) == len(self.world.inside.core.news) == 0
         assert self.world.groups.timers() == {}

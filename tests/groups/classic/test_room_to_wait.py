@@ -38,9 +38,9 @@ def test_who_would_only_wait_is_told_to_come_again_and_nothing_has_changed() -> 
     late.asked_for_id()
     assert_told_to_come_again(late.joins())
     assert (world.classic.size(), len(world.inside.core.answers)) == (2, 2)
-    world.wait(2 * DELAY_MS)
+    world.pass_time(2 * DELAY_MS)
     late.leaves()
-    world.wait(DELAY_MS)
+    world.pass_time(DELAY_MS)
     assert [code(reply.result()) for reply in joining] == [OK, OK]
 
 
@@ -50,7 +50,7 @@ def test_once_others_are_answered_there_is_room() -> None:
     first.join_as_new()
     late.asked_for_id()
     assert_told_to_come_again(late.joins())
-    world.wait(DELAY_MS)
+    world.pass_time(DELAY_MS)
     late.joining()
 
 

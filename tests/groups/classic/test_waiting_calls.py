@@ -22,18 +22,18 @@ class TestHeartbeats:
         assert not any(reply.is_settled for reply in waiting)
         newcomer = world.classic.member()
         newcomer.join_as_new()
-        world.wait(PAUSE_MS)
+        world.pass_time(PAUSE_MS)
         assert [code(reply.result()) for reply in waiting] == [REBALANCING] * 2
 
     def test_without_news_it_is_answered_when_its_wait_is_over(self) -> None:
         world = classic_world()
         (member,) = world.classic.stable(world.classic.member())
         waiting = member.heartbeat(max_wait_ms=4_000)
-        world.wait(3_999)
+        world.pass_time(3_999)
         assert not waiting.is_settled
-        world.wait(1)
+        world.pass_time(1)
         assert code(waiting.result()) is OK
-        world.wait(4_999)
+        world.pass_time(4_999)
         assert member.beats() is OK
 
     def test_what_must_be_told_is_told_at_once(self) -> None:
@@ -47,7 +47,7 @@ class TestHeartbeats:
         _leader, follower = world.classic.stable(world.classic.member(), world.classic.member("i1"))
         waiting = follower.heartbeat(max_wait_ms=4_000)
         world.classic.member("i1").joins()
-        world.wait(PAUSE_MS)
+        world.pass_time(PAUSE_MS)
         assert code(waiting.result()) is ErrorCode.FENCED_INSTANCE_ID
 
     def test_one_that_is_given_up_leaves_nothing_behind(self) -> None:
@@ -83,7 +83,7 @@ class TestGivenUp:
         world.settle()
         assert (world.classic.size(), world.classic.state()) == (2, "PreparingRebalance")
         again = member.joining()
-        world.wait(10_000)
+        world.pass_time(10_000)
         assert (again.result().generation_id, world.classic.member_ids()) == (2, [member.member_id])
         assert len(world.inside.core.answers) == 0
 
@@ -97,7 +97,7 @@ class TestGivenUp:
             joining = newcomer.joining()
             joining.cancel()
             again = member.joining()
-            world.wait(10_000)
+            world.pass_time(10_000)
             assert again.result().generation_id == 2
             del joining, again
 
@@ -116,12 +116,12 @@ class TestGivenUp:
         )
         syncing = follower.syncing()
         for _beat in range(3):
-            world.wait(3_000)
+            world.pass_time(3_000)
             leader.beats()
         syncing.cancel()
-        world.wait(3_000)
+        world.pass_time(3_000)
         assert leader.beats() is OK
-        world.wait(2_000)
+        world.pass_time(2_000)
         assert leader.beats() is REBALANCING
         assert world.classic.member_ids() == [leader.member_id]
 
@@ -132,14 +132,14 @@ class TestGivenUp:
         )
         follower.syncing().cancel()
         leader.syncs({})
-        world.wait(10_000)
+        world.pass_time(10_000)
         assert follower.beats() is ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_a_static_member_that_gave_up_the_first_rebalance_is_waited_for(self) -> None:
         world = classic_world()
         member = world.classic.member("i1", session_timeout_ms=60_000)
         member.joining().cancel()
-        world.wait(DELAY_MS)
+        world.pass_time(DELAY_MS)
         assert (world.classic.state(), world.classic.size()) == ("PreparingRebalance", 1)
         assert member.joins(member_id="").generation_id == 1
 
@@ -170,7 +170,7 @@ class TestTimers:
         assert world.groups.timers() == {"session": 3}
         for member in members:
             member.leaves()
-        world.wait(10_000)
+        world.pass_time(10_000)
         assert (world.classic.state(), world.groups.timers()) == ("Empty", {})
 
     def test_a_static_member_leaves_no_timer_under_its_former_id(self) -> None:
@@ -215,9 +215,9 @@ class TestTimers:
         world = classic_world()
         leader, follower = world.classic.stable(world.classic.member(), world.classic.member())
         for ask in (follower.syncs, follower.joins):
-            world.wait(4_000)
+            world.pass_time(4_000)
             assert (leader.beats(), code(ask())) == (OK, OK)
-        world.wait(4_000)
+        world.pass_time(4_000)
         assert [leader.beats(), follower.beats()] == [OK, OK]
 
     def test_a_member_that_waited_longer_than_its_session_is_still_watched(self) -> None:
@@ -227,11 +227,11 @@ class TestTimers:
         leader, follower = world.classic.completing(*(world.classic.member("L"), world.classic.member("F")))
         syncing = follower.syncing()
         for _beat in range(3):
-            world.wait(2_500)
+            world.pass_time(2_500)
             leader.beats()
         newcomer = world.classic.member(one_step=True, session_timeout_ms=60_000)
         newcomer.join()
         world.settle()
         assert code(syncing.result()) is REBALANCING
-        world.wait(5_000)
+        world.pass_time(5_000)
         assert follower.member_id not in world.classic.member_ids()

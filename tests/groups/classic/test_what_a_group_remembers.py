@@ -52,5 +52,5 @@ def test_a_static_member_that_comes_back_before_it_asked_for_its_part_may_take_i
     leader.syncs({static.member_id: b"mine"})
     static.joins(member_id="")
     assert world.groups.timers() == {"session": 2}
-    world.wait(20_000)
+    world.pass_time(20_000)
     assert static.syncs().assignment == b"mine"

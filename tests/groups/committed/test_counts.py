@@ -34,7 +34,7 @@ class Storm:
             lambda: self.world.groups.delete(self.group()),
             lambda: self.world.consumers.member("m", group_id=self.group()).joins("foo"),
             self.replace_topic,
-            lambda: self.world.wait(self.random.choice((1, 24 * 3_600_000))),
+            lambda: self.world.pass_time(self.random.choice((1, 24 * 3_600_000))),
             self.crash,
         ]
 

@@ -123,7 +123,7 @@ class Schedule:
 
     def _silence(self, client: Client) -> None:
         """Nobody is heard for a while; some sessions end."""
-        self.world.wait(self.rng.choice((1_000, 9_000, 20_000)))
+        self.world.pass_time(self.rng.choice((1_000, 9_000, 20_000)))
 
     def _restart(self, client: Client) -> None:
         self.world.restart()
@@ -199,7 +199,7 @@ class Schedule:
                 self._forget(client, keeps_id=True)
                 # A static member whose last process never said good-bye waits for the end of its session.
                 if code(client.consumer.joins("foo", "bar")) is ErrorCode.UNRELEASED_INSTANCE_ID:
-                    self.world.wait(45_001)
+                    self.world.pass_time(45_001)
         for _round in range(2):
             for client in self.clients:
                 response = client.consumer.acknowledges()

@@ -214,11 +214,11 @@ class TestRepetition:
 
     def test_it_is_heard_and_what_it_says_of_the_member_counts(self, world: World) -> None:
         self.again(world)
-        world.wait(40_000)
+        world.pass_time(40_000)
         topics = group_pb2.TopicNames(names=["foo", "bar"])
         owned = partition_set(of("foo", 0))
         world.ask(self.first.request(1, topic_partitions=owned, subscribed_topic_names=topics))
-        world.wait(40_000)
+        world.pass_time(40_000)
         assert world.consumers.member_ids() == ["first"]
         assert world.consumers.epoch() > 2
 

@@ -41,7 +41,7 @@ def test_the_first_members_wait_with_an_empty_target() -> None:
     waiting = member.waits()
     worker.release()
     world.settle()
-    world.wait(SOON_MS)
+    world.pass_time(SOON_MS)
     assert waiting.result().member_epoch == 2
     assert (member.assigned, world.consumers.state()) == (all_of(foo=6), "Stable")
 
@@ -122,6 +122,6 @@ def test_a_restart_computes_what_was_lost() -> None:
     worker.tasks.clear()
     worker.is_held = False
     world.restart()
-    world.wait(SOON_MS)
+    world.pass_time(SOON_MS)
     member.beats()
     assert member.assigned == all_of(foo=6)

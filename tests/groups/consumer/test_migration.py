@@ -112,7 +112,7 @@ def test_both_kinds_hear_at_once() -> None:
     world.settle()
     assert not waiting.is_settled
     new.subscribes("foo")
-    world.wait(10)
+    world.pass_time(10)
     assert code(waiting.result()) is ErrorCode.REBALANCE_IN_PROGRESS
 
 

@@ -55,10 +55,10 @@ def test_the_next_heartbeat_of_a_member_takes_settings_up() -> None:
     world = group_world()
     (member,) = world.consumers.stable(world.consumers.member())
     alter(world, **{SESSION: 60_000})
-    world.wait(45_000)
+    world.pass_time(45_000)
     assert world.consumers.member_ids() == []
     member.joins("foo")
-    world.wait(59_999)
+    world.pass_time(59_999)
     assert world.consumers.member_ids() == ["m"]
 
 
@@ -72,7 +72,7 @@ def test_a_restart_brings_back_members_and_their_timers() -> None:
     world.restart()
     assert snapshot(world.consumers.group()) == before
     assert world.groups.timers() == {"session": 3, "rebalance": 1}
-    world.wait(10_000)
+    world.pass_time(10_000)
     assert world.consumers.member_ids() == ["second", "static"]
-    world.wait(35_000)
+    world.pass_time(35_000)
     assert (world.consumers.member_ids(), world.groups.timers()) == ([], {})

@@ -31,7 +31,7 @@ class TestNames:
         (member,) = world.consumers.stable(world.consumers.member(), topics=["foo", "new"])
         waiting = waits(member)
         world.create_topic("new", 2)
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         assert waiting.is_settled
         assert member.assigned == all_of(foo=6, new=2)
 
@@ -41,7 +41,7 @@ class TestNames:
         epoch = world.consumers.epoch()
         waiting = waits(first), waits(second)
         world.add_partitions("bar", 5)
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         assert any(each.is_settled for each in waiting)
         world.consumers.quiet(first, second)
         assert first.assigned | second.assigned == all_of(bar=5)
@@ -72,7 +72,7 @@ class TestNames:
         world.delete_topic("foo")
         world.settle()
         world.create_topic("foo", 2)
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         world.consumers.quiet(member)
         assert (member.assigned, world.consumers.epoch()) == (all_of(foo=2), epoch + 2)
 
@@ -81,7 +81,7 @@ class TestNames:
         (member,) = world.consumers.stable(world.consumers.member(), topics=["foo"])
         epoch, version = world.consumers.epoch(), world.inside.runtime.groups.durable_version
         world.create_topic("new", 2)
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         assert not member.beats().HasField("assignment")
         assert (world.consumers.epoch(), world.inside.runtime.groups.durable_version) == (epoch, version + 1)
 
@@ -98,7 +98,7 @@ class TestNames:
         (member,) = world.consumers.stable(world.consumers.member(), topics=["foo"])
         checked_ms = world.consumers.group().checked_ms
         for _round in range(10):
-            world.wait(30_000)
+            world.pass_time(30_000)
             member.beats()
         assert world.consumers.group().checked_ms == (checked_ms or 0) + 300_000
         world.clock.step_wall(-3_600_000)
@@ -113,7 +113,7 @@ class TestPatterns:
         joins_with(member, "fo.*|ba.")
         assert member.assigned == frozenset()
         waiting = waits(member)
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         assert waiting.is_settled
         assert (member.assigned, world.consumers.epoch()) == (all_of(foo=6, bar=3), 2)
 
@@ -121,7 +121,7 @@ class TestPatterns:
         world = group_world()
         member = world.consumers.member()
         joins_with(member, "b.*", "zar")
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         world.consumers.quiet(member)
         assert member.assigned == all_of(bar=3, zar=1)
 
@@ -134,7 +134,7 @@ class TestPatterns:
         world = group_world()
         member = world.consumers.member()
         joins_with(member, "fo")
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         world.consumers.quiet(member)
         assert (member.assigned, world.consumers.epoch()) == (frozenset(), 1)
 
@@ -142,10 +142,10 @@ class TestPatterns:
         world = group_world()
         member = world.consumers.member()
         joins_with(member, "ba.")
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         world.consumers.quiet(member)
         world.add_partitions("bar", 5)
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         world.consumers.quiet(member)
         assert member.assigned == all_of(bar=5)
 
@@ -153,17 +153,17 @@ class TestPatterns:
         world = group_world()
         member = world.consumers.member()
         joins_with(member, "fo.*")
-        world.wait(PAUSE_MS + SOON_MS)
+        world.pass_time(PAUSE_MS + SOON_MS)
         world.consumers.quiet(member)
         waiting = waits(member)
         world.create_topic("fo-2", 1)
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         assert waiting.is_settled
         assert member.assigned == all_of(foo=6) | of("fo-2", 0)
-        world.wait(PAUSE_MS)
+        world.pass_time(PAUSE_MS)
         world.delete_topic("foo")
         world.settle()
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         world.consumers.quiet(member)
         assert member.assigned == of("fo-2", 0)
 
@@ -173,7 +173,7 @@ class TestPatterns:
         joins_with(member, "fo.*")
         for number in range(5):
             world.create_topic(f"fo-{number}", 1)
-        world.wait(2 * PAUSE_MS)
+        world.pass_time(2 * PAUSE_MS)
         world.consumers.quiet(member)
         assert len(member.assigned) == 6 + 5
         assert world.consumers.epoch() <= 4
@@ -183,11 +183,11 @@ class TestPatterns:
         member, other = world.consumers.members("first", "other")
         joins_with(member, "fo.*")
         joins_with(other, "fo.*")
-        world.wait(PAUSE_MS + SOON_MS)
+        world.pass_time(PAUSE_MS + SOON_MS)
         world.consumers.quiet(member, other)
         member.beats(subscribed_topic_regex="ba.*")
         assert {regex for regex, _found in world.consumers.group().regexes.items()} == {"fo.*"}
-        world.wait(PAUSE_MS + SOON_MS)
+        world.pass_time(PAUSE_MS + SOON_MS)
         world.consumers.quiet(member, other)
         assert (member.assigned, other.assigned) == (all_of(bar=3), all_of(foo=6))
         other.beats(subscribed_topic_regex="")
@@ -199,12 +199,12 @@ class TestPatterns:
         world = group_world()
         member = world.consumers.member()
         joins_with(member, "fo.*")
-        world.wait(PAUSE_MS + SOON_MS)
+        world.pass_time(PAUSE_MS + SOON_MS)
         world.consumers.quiet(member)
         epoch = world.consumers.epoch()
         world.restart()
         member.beats()
-        world.wait(PAUSE_MS + SOON_MS)
+        world.pass_time(PAUSE_MS + SOON_MS)
         assert (code(member.beats()), world.consumers.epoch(), member.assigned) == (OK, epoch, all_of(foo=6))
         assert world.consumers.group().regexes_checked_ms is not None
 
@@ -218,7 +218,7 @@ class TestPatterns:
         world = group_world(authorizer=Hides())
         member = world.consumers.member()
         joins_with(member, ".*")
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         world.consumers.quiet(member)
         assert member.assigned == all_of(bar=3, zar=1)
 

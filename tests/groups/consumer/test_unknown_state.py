@@ -155,7 +155,7 @@ def test_what_it_holds_is_nobody_elses_until_it_is_gone(world: World) -> None:
     for _ in range(3):
         assert code(second.acknowledges()) is OK
     assert not second.assigned & held
-    world.wait(45_001)
+    world.pass_time(45_001)
     second.joins("foo", "bar")
     world.consumers.quiet(second)
     assert second.assigned == all_of(foo=6, bar=3)

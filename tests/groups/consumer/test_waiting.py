@@ -29,10 +29,10 @@ def test_a_member_hears_at_once_that_it_must_give_something_up() -> None:
     world = group_world()
     (first,) = world.consumers.stable(world.consumers.member("first"))
     waiting = first.waits(**owning(first))
-    world.wait(1_000)
+    world.pass_time(1_000)
     assert not waiting.is_settled
     world.consumers.member("second").joins("foo", "bar")
-    world.wait(SOON_MS)
+    world.pass_time(SOON_MS)
     assert len(partitions_of(waiting.result().assignment.topics)) == 5
 
 
@@ -43,10 +43,10 @@ def test_what_is_given_up_reaches_who_waits_for_it() -> None:
     second.joins("foo", "bar")
     waiting = second.waits(**owning(second))
     first.beats()
-    world.wait(SOON_MS)
+    world.pass_time(SOON_MS)
     assert not waiting.is_settled
     first.acknowledges()
-    world.wait(SOON_MS)
+    world.pass_time(SOON_MS)
     assert waiting.is_settled
     assert len(second.assigned) == 4
 
@@ -56,7 +56,7 @@ def test_what_a_member_leaves_behind_reaches_the_others_without_their_asking() -
     first, second = world.consumers.stable(world.consumers.member("first"), world.consumers.member("second"))
     waiting = first.waits(**owning(first))
     second.leaves()
-    world.wait(2 * SOON_MS)
+    world.pass_time(2 * SOON_MS)
     assert waiting.is_settled
     assert first.assigned == all_of(foo=6, bar=3)
 
@@ -69,10 +69,10 @@ def test_who_gets_nothing_new_waits_on() -> None:
     waiting = first.waits(**owning(first))
     plan(first=of("foo", 0), second=of("foo", 1))
     second.joins("foo")
-    world.wait(SOON_MS)
+    world.pass_time(SOON_MS)
     assert not waiting.is_settled
     assert (world.consumers.epoch(), world.consumers.described("first").member_epoch) == (2, 1)
-    world.wait(5_000)
+    world.pass_time(5_000)
     assert not waiting.result().HasField("assignment")
     assert first.beats().member_epoch == 2
 
@@ -81,9 +81,9 @@ def test_a_wait_ends_without_news() -> None:
     world = group_world()
     (member,) = world.consumers.stable(world.consumers.member())
     waiting = member.waits(3_000, **owning(member))
-    world.wait(2_999)
+    world.pass_time(2_999)
     assert not waiting.is_settled
-    world.wait(1)
+    world.pass_time(1)
     response = waiting.result()
     assert (code(response), response.member_epoch, response.HasField("assignment")) == (OK, member.epoch, False)
     assert len(world.inside.core.news) == 0
@@ -93,13 +93,13 @@ def test_a_wait_ends_well_before_the_session_and_before_the_caller_is_gone() -> 
     world = group_world()
     (member,) = world.consumers.stable(world.consumers.member())
     waiting = member.waits(60_000)
-    world.wait(22_499)
+    world.pass_time(22_499)
     assert not waiting.is_settled
-    world.wait(1)
+    world.pass_time(1)
     assert waiting.is_settled
     deadline_ms = world.clock.monotonic_ms() + 1_000
     hurried = world.call(member.request(max_wait_ms=5_000), CallContext(deadline_ms=deadline_ms))
-    world.wait(900)
+    world.pass_time(900)
     assert hurried.is_settled
 
 
@@ -112,7 +112,7 @@ def test_a_member_that_is_put_out_hears_of_it() -> None:
     second.joins("foo")
     first.beats()
     waiting = first.waits(30_000)
-    world.wait(10_000 + SOON_MS)
+    world.pass_time(10_000 + SOON_MS)
     assert code(waiting.result()) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -129,7 +129,7 @@ def test_a_newer_heartbeat_of_a_member_answers_the_older_one() -> None:
     world.settle()
     assert older.is_settled
     assert not older.result().HasField("assignment")
-    world.wait(SOON_MS)
+    world.pass_time(SOON_MS)
     assert partitions_of(newer.result().assignment.topics) == of("foo", 0)
 
 
@@ -150,14 +150,14 @@ def test_a_wait_leaves_nothing_to_the_collector() -> None:
     second = world.consumers.member("second")
     with nothing_left_to_the_collector():
         waiting = first.waits(3_000, **owning(first))
-        world.wait(3_000)
+        world.pass_time(3_000)
         assert waiting.is_settled
         waiting = first.waits(**owning(first))
         following = first.waits(**owning(first))
         world.settle()
         assert waiting.is_settled
         second.joins("foo", "bar")
-        world.wait(SOON_MS)
+        world.pass_time(SOON_MS)
         assert following.is_settled
         waiting = first.waits(**owning(first))
         waiting.cancel()
@@ -179,7 +179,7 @@ def test_a_thousand_that_wait_cost_little_when_one_joins_who_takes_nothing_from_
     assert sum(reply.is_settled for reply in waiting) == 0
     version = world.inside.runtime.groups.durable_version
     members[-1].joins("foo")
-    world.wait(SOON_MS)
+    world.pass_time(SOON_MS)
     assert sum(reply.is_settled for reply in waiting) == 0
     assert world.inside.runtime.groups.durable_version == version + 1
 
@@ -216,7 +216,7 @@ def run_until_stable(world: World, members: list[Consumer], waiting: dict[str, P
         held = [partition for member in members for partition in member.assigned]
         if sorted(held) == sorted(all_of(foo=20)) and min(len(member.assigned) for member in members) >= 2:
             return elapsed_ms
-        world.wait(5)
+        world.pass_time(5)
     raise AssertionError("they are not done after a second")
 
 

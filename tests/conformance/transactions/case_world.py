@@ -98,7 +98,7 @@ class Refusing:
         return Operation(COUNTERS, refuse)
 
 
-class Room(World):
+class CaseWorld(World):
     """A server with one topic `t` of four partitions."""
 
     def __init__(
@@ -252,7 +252,7 @@ class Room(World):
 class Client:
     """One instance of a producer, with what it believes. Calls return their value or the number of an error."""
 
-    room: Room
+    world: CaseWorld
     transactional_id: str
     version: int = 2
     identity: Identity = NOBODY
@@ -265,19 +265,19 @@ class Client:
     def sends_init(
         self, *, expected: Identity | None = None, timeout_ms: int = TIMEOUT_MS, **more: Any
     ) -> Pending[Any]:
-        room = self.room
-        recovered = room.recover(self.transactional_id, self.context, timeout_ms=timeout_ms, expected=expected, **more)
+        world = self.world
+        recovered = world.recover(self.transactional_id, self.context, timeout_ms=timeout_ms, expected=expected, **more)
         return recovered.map(lambda reply: reply.identity)
 
     def init(self, *, expected: Identity | None = None, timeout_ms: int = TIMEOUT_MS, **more: Any) -> Any:
         """The identity, which it goes on with."""
-        answer = self.room.told(self.sends_init(expected=expected, timeout_ms=timeout_ms, **more))
+        answer = self.world.told(self.sends_init(expected=expected, timeout_ms=timeout_ms, **more))
         return answer if isinstance(answer, int) else self._becomes(answer)
 
     def keep(self, *, enable_2pc: bool = True, **more: Any) -> Any:
         """The identity of the transaction that was kept, or None if none was open; it goes on with the client's."""
-        answer = self.room.told(
-            self.room.recover(
+        answer = self.world.told(
+            self.world.recover(
                 self.transactional_id,
                 self.context,
                 timeout_ms=TIMEOUT_MS,
@@ -293,7 +293,7 @@ class Client:
 
     def add(self, *partitions: str, shown: Identity | None = None) -> Any:
         """True, or the number of the error."""
-        return self.room.told(self.room.add(self.transactional_id, shown or self.identity, partitions, self.context))
+        return self.world.told(self.world.add(self.transactional_id, shown or self.identity, partitions, self.context))
 
     def verify(self, *partitions: str, shown: Identity | None = None) -> Any:
         """The number that each partition is answered, 0 for those in the transaction; one number when the whole call is
@@ -306,7 +306,7 @@ class Client:
             verify_only=True,
             topics=[common_pb2.TopicPartitions(topic="t", partitions=[int(name[2:]) for name in partitions])],
         )
-        answer = self.room.asked(lambda: self.room.servicer().AddPartitionsToTxn(request, self.context))
+        answer = self.world.asked(lambda: self.world.servicer().AddPartitionsToTxn(request, self.context))
         return answer if isinstance(answer, int) else [result.error_code for result in answer.results]
 
     def write(
@@ -319,8 +319,8 @@ class Client:
     ) -> int:
         """0, or the number of the error."""
         first = self.sequences.get(partition, 0) if sequence is None else sequence
-        result = self.room.told(
-            self.room.produce(
+        result = self.world.told(
+            self.world.produce(
                 None if plain else self.transactional_id,
                 shown or self.identity,
                 partition,
@@ -337,16 +337,16 @@ class Client:
         return 0
 
     def offset(self, group: str, offset: int) -> Any:
-        return self.room.told(
-            self.room.commit_offset(self.transactional_id, self.identity, group, offset, self.context)
+        return self.world.told(
+            self.world.commit_offset(self.transactional_id, self.identity, group, offset, self.context)
         )
 
     def sends_end(self, outcome: Outcome, shown: Identity | None = None) -> Pending[Any]:
-        return self.room.end(self.transactional_id, shown or self.identity, outcome, self.context)
+        return self.world.end(self.transactional_id, shown or self.identity, outcome, self.context)
 
     def end(self, outcome: Outcome, shown: Identity | None = None) -> Any:
         """The identity for the next transaction; version 1 keeps its own."""
-        answer = self.room.told(self.sends_end(outcome, shown))
+        answer = self.world.told(self.sends_end(outcome, shown))
         if isinstance(answer, int):
             return answer
         return self._becomes(answer.next_identity) if self.version == 2 else self.identity

@@ -1,11 +1,11 @@
-"""A server with a sink, and an engine whose tasks write batches to it."""
+"""A sink as an engine sees it whose tasks write batches to it."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator
@@ -13,14 +13,14 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import Family
 from tests.harness.calls import called, partition_name
-from tests.harness.inside import WorldOptions
-from tests.harness.world import World
-from txn_coordinator.config import TwoPhase
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.sinks.decisions import Decided, JoinedBatch
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
 from txn_coordinator.sinks.service import SealMember, SinkDescription
 from txn_coordinator.state import Identity
+
+if TYPE_CHECKING:
+    from tests.harness.world import World
 
 SINK: Final = "spark/query"
 RUN: Final = "run 1"
@@ -38,20 +38,11 @@ class Task:
     sequences: dict[str, int] = field(default_factory=dict)
 
 
-class SinkRoom:
-    """What an engine asks; each call is settled before the next, unless it says that it is held."""
+class Sinks:
+    """The requests of an engine to a world; each call is settled before the next, unless it says that it is held."""
 
-    def __init__(
-        self,
-        *,
-        two_phase: TwoPhase | None = None,
-        partition_count: int = 2,
-        shard_count: int = 2,
-        world_type: type[World] = World,
-    ) -> None:
-        options = WorldOptions(shard_count=shard_count)
-        self.world = world_type(options if two_phase is None else replace(options, two_phase=two_phase))
-        self.world.create_topic("t", partition_count)
+    def __init__(self, world: World) -> None:
+        self.world = world
         self._request_numbers = itertools.count(1)
 
     def ask_join(

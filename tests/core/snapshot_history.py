@@ -78,7 +78,7 @@ class Taken:
     up_to_cut: Shown
 
 
-class SnapshotRoom:
+class SnapshotHistory:
     """A server with three partitions and three clients."""
 
     def __init__(self, *, split: bool) -> None:

@@ -77,7 +77,7 @@ ABSENT: Final = Names(
 """Names of the same lengths that stand for nothing."""
 
 
-class GuardedRoom:
+class GuardedFront:
     """The server. Everything in it was made by the superuser."""
 
     def __init__(self, *, lane: bool = False, two_phase: TwoPhase = TwoPhase.FUSED) -> None:

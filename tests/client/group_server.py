@@ -24,8 +24,8 @@ from partition_log.foreign_markers import ForeignMarkers
 from partition_log.requests import Produce
 from tests.harness.committed_offsets import Producer
 from tests.harness.group_world import group_world
-from tests.log.log_room import NOBODY, Batch
-from tests.log.log_room import Producer as Writer
+from tests.log.driven_log import NOBODY, Batch
+from tests.log.driven_log import Producer as Writer
 from txn_coordinator.hanging import ProducerOwners
 
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.log.log_room import LogRoom
+from tests.log.driven_log import DrivenLog
 
 
 @pytest.fixture
-def room() -> LogRoom:
+def driven() -> DrivenLog:
     """A log with one topic of two partitions."""
-    room = LogRoom()
-    room.create(partition_count=2)
-    return room
+    driven = DrivenLog()
+    driven.create(partition_count=2)
+    return driven

@@ -8,18 +8,18 @@ from coordinator_client.fetch_reply import parse_fetch_reply
 from coordinator_protocol.wire import Pieces
 from coordinator_server.grpc_front.wire.log.fetch_edge import PAYLOAD_BYTES_MIN, FetchAnswer
 from partition_log.requests import FetchResult
-from tests.log.log_room import Batch, LogRoom
+from tests.log.driven_log import Batch, DrivenLog
 
 LARGE = 3 * PAYLOAD_BYTES_MIN
 
 
 def answers(sizes: list[int]) -> tuple[FetchResult, bytes | Pieces, bytes]:
     """What was found of batches with payloads of these sizes, and the answer for who takes pieces and for others."""
-    room = LogRoom()
-    room.create()
+    driven = DrivenLog()
+    driven.create()
     for number, size in enumerate(sizes):
-        room.append(Batch(payload=bytes([number]) * size))
-    found = room.read()
+        driven.append(Batch(payload=bytes([number]) * size))
+    found = driven.read()
     assert len(found.batches) == len(sizes)
     whole = FetchAnswer([found]).SerializeToString()
     assert isinstance(whole, bytes)

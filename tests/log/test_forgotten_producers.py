@@ -104,7 +104,7 @@ def test_many_are_looked_at_in_several_steps_and_none_is_left_out() -> None:
 # In a whole server
 
 
-def room_that_forgets(*, split: bool = False) -> CaseWorld:
+def world_that_forgets(*, split: bool = False) -> CaseWorld:
     return CaseWorld(split=split, producer_expiration_ms=EXPIRATION_MS)
 
 
@@ -136,7 +136,7 @@ def promises_hold(world: CaseWorld) -> bool:
 
 
 def test_they_leave_memory_and_store_once_that_is_durable() -> None:
-    world = room_that_forgets()
+    world = world_that_forgets()
     world.ongoing().commit()
     world.tick(2 * EXPIRATION_MS)
     assert not world.inside.runtime.groups.is_idle
@@ -152,7 +152,7 @@ def test_they_leave_memory_and_store_once_that_is_durable() -> None:
 
 
 def test_what_they_aborted_stays_hidden() -> None:
-    world = room_that_forgets()
+    world = world_that_forgets()
     client = world.ongoing()
     client.abort()
     idle(world)
@@ -166,7 +166,7 @@ def test_what_they_aborted_stays_hidden() -> None:
 
 
 def test_a_deleted_topic_takes_its_producers_along() -> None:
-    world = room_that_forgets()
+    world = world_that_forgets()
     world.ongoing().commit()
     world.tick(2 * EXPIRATION_MS)
     assert not world.inside.runtime.groups.is_idle
@@ -179,7 +179,7 @@ def test_a_deleted_topic_takes_its_producers_along() -> None:
 def test_a_marker_that_is_sent_again_is_not_written_again() -> None:
     """A partition stands still for so long that another one of the transaction forgets the producer. Then all markers
     are sent anew."""
-    world = room_that_forgets(split=True)
+    world = world_that_forgets(split=True)
     client = world.ongoing()
     client.add("t-1")
     client.write("t-1", "b")
@@ -216,7 +216,7 @@ def marker_of(world: CaseWorld, client: Client, partition: str) -> Marker:
 def test_a_late_marker_does_not_end_the_next_transaction(version: int) -> None:
     """It holds even where the epoch is the same: version 1 added the partition to one transaction and writes to it in
     the next."""
-    world = room_that_forgets()
+    world = world_that_forgets()
     client = world.ready(version=version)
     client.add("t-0")
     client.abort()
@@ -237,7 +237,7 @@ def test_a_late_marker_does_not_end_the_next_transaction(version: int) -> None:
 
 
 def test_a_batch_of_an_ended_transaction_comes_too_late_for_a_partition_that_forgot() -> None:
-    world = room_that_forgets()
+    world = world_that_forgets()
     client = world.ongoing()
     client.commit()
     idle(world)
@@ -248,7 +248,7 @@ def test_a_batch_of_an_ended_transaction_comes_too_late_for_a_partition_that_for
 
 
 def test_a_batch_of_an_open_transaction_is_recognised_however_late_it_comes() -> None:
-    world = room_that_forgets()
+    world = world_that_forgets()
     client = world.ongoing()
     idle(world)
     assert client.write("t-0", "a", sequence=0) == 0
@@ -259,7 +259,7 @@ def test_a_batch_of_an_open_transaction_is_recognised_however_late_it_comes() ->
 def test_producers_that_start_anew_are_what_their_log_says() -> None:
     """Every way in which one can come back, for the checks of the store: they know only the log, which does not tell
     who was forgotten."""
-    world = room_that_forgets()
+    world = world_that_forgets()
     client, old = world.ready(), world.ready("old", version=1)
     for _round in range(3):
         client.write("t-0", "a")

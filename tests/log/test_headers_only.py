@@ -28,7 +28,7 @@ from coordinator_runtime.store import CommitGroup, Family, Mutation, Store, Stor
 from partition_log import codec
 from partition_log.batches import LogDamaged, batches
 from tests.harness.memory_store import Damage, MemoryStore
-from tests.log.log_room import ABORT, COMMIT, SHARD_COUNT, Batch, LogRoom, code, read_around, transactional
+from tests.log.driven_log import ABORT, COMMIT, SHARD_COUNT, Batch, DrivenLog, code, read_around, transactional
 
 ORDINAL = 1
 LARGE = b"x" * (40 << 10)
@@ -115,18 +115,18 @@ def store(path: Path) -> Iterator[RocksStore]:
 
 
 def test_counts_read_no_segment_and_searches_by_time_can_do_without(path: Path, store: RocksStore) -> None:
-    room = LogRoom(store)
-    room.create()
+    driven = DrivenLog(store)
+    driven.create()
     for epoch in range(4):
         producer = transactional(7, epoch)
-        room.append(Batch(producer, 0, 3, LARGE, timestamp_ms=10 * epoch))
-        room.end(producer, ABORT if epoch % 2 else COMMIT)
-    before = [room.count(start) for start in range(17)], [room.offsets(at) for at in range(-2, 40)]
+        driven.append(Batch(producer, 0, 3, LARGE, timestamp_ms=10 * epoch))
+        driven.end(producer, ABORT if epoch % 2 else COMMIT)
+    before = [driven.count(start) for start in range(17)], [driven.offsets(at) for at in range(-2, 40)]
     assert before[0][0] == (12, 6)
     assert list(path.glob("segments/*.segment"))
     damage_segments(path)
-    assert code(room.read()) != code(None), "a reader of payloads meets it"
-    assert ([room.count(start) for start in range(17)], [room.offsets(at) for at in range(-2, 40)]) == before
+    assert code(driven.read()) != code(None), "a reader of payloads meets it"
+    assert ([driven.count(start) for start in range(17)], [driven.offsets(at) for at in range(-2, 40)]) == before
 
 
 def test_a_damaged_payload_damages_one_batch_and_not_the_marker_behind_it() -> None:
@@ -171,11 +171,11 @@ def test_no_marker_is_taken_from_another_partition() -> None:
     assert (damaged.value.offset, damaged.value.next_offset) == (2, 3)
 
 
-def test_a_count_goes_on_over_a_damaged_payload(room: LogRoom) -> None:
+def test_a_count_goes_on_over_a_damaged_payload(driven: DrivenLog) -> None:
     for sequence, outcome in enumerate((COMMIT, ABORT)):
-        room.append(Batch(transactional(7, sequence), 0, count=5))
-        room.end(transactional(7, sequence), outcome)
-    assert isinstance(room.store, MemoryStore)
-    room.store.damage(Family.LOG, codec.log_key(room.ordinal(), 4), Damage.VALUE)
-    assert room.count() == (10, 5)
-    assert read_around(room)[1] == [(0, 5)]
+        driven.append(Batch(transactional(7, sequence), 0, count=5))
+        driven.end(transactional(7, sequence), outcome)
+    assert isinstance(driven.store, MemoryStore)
+    driven.store.damage(Family.LOG, codec.log_key(driven.ordinal(), 4), Damage.VALUE)
+    assert driven.count() == (10, 5)
+    assert read_around(driven)[1] == [(0, 5)]

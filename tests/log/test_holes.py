@@ -30,7 +30,18 @@ from partition_log.reading import ReadBudget
 from partition_log.state import Isolation, PartitionConfig
 from tests.harness.compaction import Left, compact
 from tests.harness.memory_store import Damage, MemoryStore
-from tests.log.log_room import ABORT, COMMIT, COMMITTED, NOBODY, TOPIC, UNCOMMITTED, Batch, LogRoom, code, transactional
+from tests.log.driven_log import (
+    ABORT,
+    COMMIT,
+    COMMITTED,
+    NOBODY,
+    TOPIC,
+    UNCOMMITTED,
+    Batch,
+    DrivenLog,
+    code,
+    transactional,
+)
 from txnctl.commands.stopped_log import stopped_log
 from txnctl.stopped.store_verify import verify_store
 
@@ -50,12 +61,12 @@ leftovers = st.lists(st.tuples(st.sampled_from(Left), st.sets(st.integers(0, 5))
 class Holed:
     """A log, compacted, and what is left in it."""
 
-    room: LogRoom
+    driven: DrivenLog
     records: dict[int, str] = field(default_factory=dict)
     """What became of the record at each offset that has one: committed, aborted or open."""
 
     def __post_init__(self) -> None:
-        self.store = self.room.store
+        self.store = self.driven.store
         assert isinstance(self.store, MemoryStore)
 
     def offsets(self, start: int, end: int, *fates: str) -> list[int]:
@@ -74,9 +85,9 @@ def payload(first_offset: int, count: int) -> bytes:
 
 def holed(written: Sequence[Written], leave: Sequence[tuple[Left, set[int]]]) -> Holed:
     """A log with these batches, of which everything before the last stable offset is compacted."""
-    room = LogRoom(config=SHORT_STRETCHES)
-    room.create(config={})
-    found = Holed(room)
+    driven = DrivenLog(config=SHORT_STRETCHES)
+    driven.create(config={})
+    found = Holed(driven)
     epochs, sequences = {1: 0, 2: 0}, {1: 0, 2: 0}
     of_open: dict[int, list[int]] = {1: [], 2: []}
     batches: list[tuple[int, int]] = []
@@ -85,7 +96,7 @@ def holed(written: Sequence[Written], leave: Sequence[tuple[Left, set[int]]]) ->
         producer = transactional(producer_id, epochs[producer_id]) if producer_id else NOBODY
         sequence = sequences[producer_id] if producer_id else -1
         batch = Batch(producer, sequence, count, payload(end, count), timestamp_ms=end)
-        assert room.append(batch).error is None
+        assert driven.append(batch).error is None
         batches.append((end, count))
         offsets = range(end, end + count)
         end += count
@@ -96,7 +107,7 @@ def holed(written: Sequence[Written], leave: Sequence[tuple[Left, set[int]]]) ->
         of_open[producer_id] += offsets
         if is_ended:
             outcome, fate = (ABORT, "aborted") if number % 2 else (COMMIT, "committed")
-            room.end(producer, outcome)
+            driven.end(producer, outcome)
             end += 1
             found.records.update(dict.fromkeys(of_open[producer_id], fate))
             of_open[producer_id] = []
@@ -111,7 +122,7 @@ def _repeated(leave: Sequence[tuple[Left, set[int]]]) -> Iterator[tuple[Left, se
 
 
 def _compact(found: Holed, plan: dict[int, tuple[Left, set[int]]], counts: dict[int, int]) -> None:
-    room, head = found.room, found.room.head()
+    driven, head = found.driven, found.driven.head()
     bound = head.last_stable_offset
 
     def left(base_offset: int) -> tuple[Left, set[int]]:
@@ -126,9 +137,9 @@ def _compact(found: Holed, plan: dict[int, tuple[Left, set[int]]], counts: dict[
         everything = set(range(base_offset, base_offset + count))
         for offset in everything if how in (Left.EMPTY, Left.NOTHING) else gone & everything:
             del found.records[offset]
-    assert isinstance(room.store, MemoryStore)
-    compact(room.store, room.ordinal(), bound, left)
-    found.room = LogRoom(room.store, room.clock, config=SHORT_STRETCHES)
+    assert isinstance(driven.store, MemoryStore)
+    compact(driven.store, driven.ordinal(), bound, left)
+    found.driven = DrivenLog(driven.store, driven.clock, config=SHORT_STRETCHES)
 
 
 # Readers. Each gives the offset and key of every record that it sees from one offset up to another.
@@ -140,7 +151,7 @@ def fetched(log: Holed, start: int, end: int, *, isolation: Isolation, raw: bool
     """What the SDK makes of what the server answers."""
     at = start
     while True:
-        result = log.room.read(fetch_offset=at, end_offset=end, isolation=isolation, is_raw=raw)
+        result = log.driven.read(fetch_offset=at, end_offset=end, isolation=isolation, is_raw=raw)
         assert result.error is None, result.error
         reply = parse_fetch_reply(FetchAnswer([result]).SerializeToString())
         for wire in reply.results[0].batches:
@@ -214,7 +225,7 @@ def with_keys(offsets: Sequence[int]) -> Seen:
 def check_readers(log: Holed, start: int, end: int) -> None:
     committed, everything = ("committed",), ("committed", "aborted", "open")
     for isolation, fates in ((COMMITTED, committed), (UNCOMMITTED, everything)):
-        bound = log.room.head().last_stable_offset if isolation is COMMITTED else TO_THE_END
+        bound = log.driven.head().last_stable_offset if isolation is COMMITTED else TO_THE_END
         expected = with_keys(log.offsets(start, min(end, bound), *fates))
         for reader in (by_rows, by_arrow, by_spark, by_spark_with_values):
             assert reader(fetched(log, start, end, isolation=isolation)) == expected, reader
@@ -229,7 +240,7 @@ def check_readers(log: Holed, start: int, end: int) -> None:
 
 def check_counts(log: Holed) -> None:
     """A count is never too low, and exact where it does not begin inside a batch with holes."""
-    head, ordinal = log.room.head(), log.room.ordinal()
+    head, ordinal = log.driven.head(), log.driven.ordinal()
     holes_around = {
         at: header.hole_count for header in headers(log) for at in range(header.base_offset + 1, header.last_offset + 1)
     }
@@ -243,7 +254,7 @@ def check_counts(log: Holed) -> None:
 
 
 def headers(log: Holed) -> list[BatchHeader]:
-    return [header for header, _encoded in batches(log.store, log.room.ordinal(), 0)]
+    return [header for header, _encoded in batches(log.store, log.driven.ordinal(), 0)]
 
 
 def check_store(log: Holed) -> None:
@@ -257,7 +268,7 @@ def test_every_reader_sees_what_is_left_where_it_was(
     written: list[Written], leave: list[tuple[Left, set[int]]], data: st.DataObject
 ) -> None:
     log = holed(written, leave)
-    end = log.room.head().log_end_offset
+    end = log.driven.head().log_end_offset
     check_readers(log, 0, TO_THE_END)
     start = data.draw(st.integers(0, end), "start")
     check_readers(log, start, TO_THE_END)
@@ -288,19 +299,19 @@ def test_damage_behind_a_batch_with_holes_begins_behind_all_its_offsets() -> Non
     assert isinstance(log.store, MemoryStore)
     for last_offset in (17, 23):
         damage = Damage.BLOCK if last_offset == 17 else Damage.HEALTHY_IN_BLOCK
-        log.store.damage(Family.LOG, codec.log_key(log.room.ordinal(), last_offset), damage)
-    before = log.room.read(fetch_offset=0)
+        log.store.damage(Family.LOG, codec.log_key(log.driven.ordinal(), last_offset), damage)
+    before = log.driven.read(fetch_offset=0)
     assert ([header.base_offset for header, _encoded in before.batches], before.next_offset) == ([0, 6], 12)
-    at_damage = log.room.read(fetch_offset=12)
+    at_damage = log.driven.read(fetch_offset=12)
     assert (code(at_damage), at_damage.next_offset) == (ErrorCode.CORRUPT_MESSAGE, 18)
-    behind = log.room.read(fetch_offset=18)
+    behind = log.driven.read(fetch_offset=18)
     assert [header.base_offset for header, _encoded in behind.batches] == [18, 24, 30]
 
 
 def test_writers_go_on_behind_holes() -> None:
     log = holed(SIX_BATCHES, LEAVE_EVERY_THIRD)
-    log.room.append(Batch(count=2, payload=payload(36, 2)))
-    assert log.room.head().totals.record_count == 38
+    log.driven.append(Batch(count=2, payload=payload(36, 2)))
+    assert log.driven.head().totals.record_count == 38
     log.records.update({36: "committed", 37: "committed"})
     check_readers(log, 0, TO_THE_END)
     check_store(log)
@@ -315,8 +326,8 @@ def test_writers_go_on_behind_holes() -> None:
 )
 def test_holes_where_nothing_was_compacted_are_a_loss(compacted_to: int, said: str) -> None:
     log = holed(SIX_BATCHES, LEAVE_EVERY_THIRD)
-    wrong = codec.encode_head(replace(log.room.head(), compacted_to=compacted_to))
-    row = (Family.PARTITIONS, codec.head_key(log.room.ordinal()), wrong)
+    wrong = codec.encode_head(replace(log.driven.head(), compacted_to=compacted_to))
+    row = (Family.PARTITIONS, codec.head_key(log.driven.ordinal()), wrong)
     log.store.write([CommitGroup(log.store.version() + 1, [row])])
     found = {check.name: check.violations for check in verify_store(log.store)}
     assert any(said in violation for violation in found["batches"]), found["batches"]
@@ -326,11 +337,11 @@ def test_hidden_records_of_a_batch_with_holes_are_counted() -> None:
     as_it_was = (Left.AS_IT_WAS, set[int]())
     written = [(1, 0, False), (1, 0, False), (6, 1, False), (1, 1, True)]
     log = holed(written, [as_it_was, as_it_was, (Left.RECORDS, {0, 3}), as_it_was])
-    whole = log.room.read(fetch_offset=0, isolation=COMMITTED)
+    whole = log.driven.read(fetch_offset=0, isolation=COMMITTED)
     assert (whole.aborted_records_hidden, whole.control_records_hidden) == (5, 1)
     # From the middle of a batch with holes on there are at most as many as offsets.
-    assert log.room.read(fetch_offset=6, isolation=COMMITTED).aborted_records_hidden == 3
-    assert log.room.read(fetch_offset=5, isolation=COMMITTED).aborted_records_hidden == 4
+    assert log.driven.read(fetch_offset=6, isolation=COMMITTED).aborted_records_hidden == 3
+    assert log.driven.read(fetch_offset=5, isolation=COMMITTED).aborted_records_hidden == 4
 
 
 Bug = Callable[[pytest.MonkeyPatch], None]

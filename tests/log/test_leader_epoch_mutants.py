@@ -13,7 +13,7 @@ from partition_log import shard as log_shard
 from partition_log.leadership import Diverged
 from partition_log.state import PartitionHead
 from tests.log import test_leader_epochs as tests
-from tests.log.log_room import LogRoom
+from tests.log.driven_log import DrivenLog
 
 
 def _not_stamped(patch: pytest.MonkeyPatch) -> None:
@@ -61,11 +61,11 @@ def _epoch_behind_the_next_offset(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fetch, "epoch_at", lambda line, offset: genuine(line, offset + 1))
 
 
-def _room() -> LogRoom:
-    room = LogRoom()
-    room.create(partition_count=2)
-    room.clock.step_wall(1_735_689_600_000 + tests.NOW_S * 1_000 - room.clock.wall_ms())
-    return room
+def _driven() -> DrivenLog:
+    driven = DrivenLog()
+    driven.create(partition_count=2)
+    driven.clock.step_wall(1_735_689_600_000 + tests.NOW_S * 1_000 - driven.clock.wall_ms())
+    return driven
 
 
 def _property() -> None:
@@ -82,12 +82,12 @@ def _pieces() -> None:
 @pytest.mark.parametrize(
     ("bug", "noticed_by"),
     [
-        (_not_stamped, lambda: tests.test_another_line_begins_in_a_new_epoch_before_it_serves(_room())),
+        (_not_stamped, lambda: tests.test_another_line_begins_in_a_new_epoch_before_it_serves(_driven())),
         (_not_raised, _property),
         (_one_too_late, _property),
         (
             _one_too_early,
-            lambda: tests.test_a_reader_is_told_where_its_line_left_this_one(_room(), tests.FIRST_LINE, 3, None),
+            lambda: tests.test_a_reader_is_told_where_its_line_left_this_one(_driven(), tests.FIRST_LINE, 3, None),
         ),
         (_not_checked, _property),
         (_range_not_checked, _pieces),
@@ -95,7 +95,7 @@ def _pieces() -> None:
         (_range_of_an_unknown_epoch, _pieces),
         (
             _epoch_behind_the_next_offset,
-            lambda: tests.test_a_fetch_names_the_epoch_of_what_lies_before_its_next_offset(_room()),
+            lambda: tests.test_a_fetch_names_the_epoch_of_what_lies_before_its_next_offset(_driven()),
         ),
     ],
     ids=lambda item: getattr(item, "__name__", "test"),

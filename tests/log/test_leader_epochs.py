@@ -17,14 +17,14 @@ from partition_log.epoch_rows import encode_epoch, epoch_key
 from partition_log.leadership import Diverged, Divergence
 from partition_log.requests import ListOffsets, OffsetQuery
 from partition_log.state import LeaderEpoch
-from tests.log.log_room import (
+from tests.log.driven_log import (
     ABORT,
     COMMIT,
     CONTEXT,
     TOPIC,
     UNCOMMITTED,
     Batch,
-    LogRoom,
+    DrivenLog,
     code,
     offsets_of,
     transactional,
@@ -36,35 +36,35 @@ NOW_S = 58_000_000
 
 
 @pytest.fixture
-def room(room: LogRoom) -> LogRoom:
-    room.clock.step_wall(1_735_689_600_000 + NOW_S * 1_000 - room.clock.wall_ms())
-    return room
+def driven(driven: DrivenLog) -> DrivenLog:
+    driven.clock.step_wall(1_735_689_600_000 + NOW_S * 1_000 - driven.clock.wall_ms())
+    return driven
 
 
-def epochs_of_batches(room: LogRoom) -> list[tuple[int, int]]:
+def epochs_of_batches(driven: DrivenLog) -> list[tuple[int, int]]:
     """First offset and leader epoch of every batch, markers too."""
-    result = room.read(isolation=UNCOMMITTED, is_raw=True)
+    result = driven.read(isolation=UNCOMMITTED, is_raw=True)
     for _header, encoded in result.batches:
         verify_batch(encoded)
     return [(header.base_offset, header.leader_epoch) for header, _encoded in result.batches]
 
 
-def test_a_restart_that_lost_nothing_stays_in_its_epoch(room: LogRoom) -> None:
-    room.append(Batch())
-    room.append(Batch(TX, 0))
-    room.end(TX, COMMIT)
-    restarted = room.crash()
+def test_a_restart_that_lost_nothing_stays_in_its_epoch(driven: DrivenLog) -> None:
+    driven.append(Batch())
+    driven.append(Batch(TX, 0))
+    driven.end(TX, COMMIT)
+    restarted = driven.crash()
     restarted.append(Batch())
     assert epochs_of_batches(restarted) == [(0, 0), (1, 0), (2, 0), (3, 0)]
-    assert restarted.head().leadership == room.head().leadership
+    assert restarted.head().leadership == driven.head().leadership
     assert [epoch.epoch for epoch in restarted.head().leadership.history] == [0]
 
 
-def test_another_line_begins_in_a_new_epoch_before_it_serves(room: LogRoom) -> None:
-    room.append(Batch(count=3))
-    backup = room.backup()
-    room.append(Batch(count=2))
-    restored = room.restore(backup)
+def test_another_line_begins_in_a_new_epoch_before_it_serves(driven: DrivenLog) -> None:
+    driven.append(Batch(count=3))
+    backup = driven.backup()
+    driven.append(Batch(count=2))
+    restored = driven.restore(backup)
     leadership = restored.head().leadership
     assert (leadership.epoch, leadership.incarnation) == (NOW_S, NOW_S)
     assert leadership.history[1:] == (LeaderEpoch(NOW_S, 3, restored.clock.wall_ms(), LineCause.RESTORE),)
@@ -73,37 +73,37 @@ def test_another_line_begins_in_a_new_epoch_before_it_serves(room: LogRoom) -> N
     assert epochs_of_batches(restored) == [(0, 0), (3, NOW_S), (4, NOW_S)]
 
 
-def test_the_new_epoch_is_durable_and_begins_once(room: LogRoom) -> None:
-    room.append(Batch())
-    restored = room.restore(room.backup())
+def test_the_new_epoch_is_durable_and_begins_once(driven: DrivenLog) -> None:
+    driven.append(Batch())
+    restored = driven.restore(driven.backup())
     again = restored.crash().crash()
     assert again.head().leadership == restored.head().leadership
 
 
-def test_nobody_is_served_before_the_new_epoch_is_durable(room: LogRoom) -> None:
+def test_nobody_is_served_before_the_new_epoch_is_durable(driven: DrivenLog) -> None:
     """Otherwise what a reader was told in it would be gone with the next crash."""
-    room.append(Batch())
-    store = room.backup()
-    store.begin_line(LineCause.DATA_LOSS, room.clock.wall_ms())
-    cut_short = LogRoom(store, room.clock)
+    driven.append(Batch())
+    store = driven.backup()
+    store.begin_line(LineCause.DATA_LOSS, driven.clock.wall_ms())
+    cut_short = DrivenLog(store, driven.clock)
     assert code(cut_short.read()) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     cut_short = cut_short.crash()
     assert code(cut_short.read()) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     cut_short.flush()
-    assert cut_short.head().leadership.history[-1] == LeaderEpoch(NOW_S, 1, room.clock.wall_ms(), LineCause.DATA_LOSS)
+    assert cut_short.head().leadership.history[-1] == LeaderEpoch(NOW_S, 1, driven.clock.wall_ms(), LineCause.DATA_LOSS)
 
 
-def test_a_backup_that_is_restored_twice_begins_two_lines(room: LogRoom) -> None:
-    room.append(Batch())
-    backup = room.backup()
-    first = room.restore(backup)
+def test_a_backup_that_is_restored_twice_begins_two_lines(driven: DrivenLog) -> None:
+    driven.append(Batch())
+    backup = driven.backup()
+    first = driven.restore(backup)
     first.clock.step_wall(5_000)
     assert first.restore(backup).head().leadership.epoch == NOW_S + 5
     assert first.head().leadership.epoch == NOW_S
 
 
-def test_what_is_created_in_a_later_line_is_in_no_epoch_of_an_earlier_one(room: LogRoom) -> None:
-    restored = room.restore(room.backup())
+def test_what_is_created_in_a_later_line_is_in_no_epoch_of_an_earlier_one(driven: DrivenLog) -> None:
+    restored = driven.restore(driven.backup())
     restored.create("later")
     assert restored.head(topic="later").leadership.history[0].epoch == NOW_S
     assert restored.ordinal(topic="later") == 2 + ORDINALS_SKIPPED
@@ -112,43 +112,43 @@ def test_what_is_created_in_a_later_line_is_in_no_epoch_of_an_earlier_one(room: 
     assert restored.crash().head(topic="later").leadership == restored.head(topic="later").leadership
 
 
-def test_a_head_without_its_epochs_fails_its_shard(room: LogRoom) -> None:
-    room.append(Batch())
-    key = epoch_key(room.ordinal(), 0)
-    room.store.write([CommitGroup(room.store.version() + 1, [(Family.PARTITIONS, key, None)])])
-    room.store.sync()
-    restarted = room.crash()
+def test_a_head_without_its_epochs_fails_its_shard(driven: DrivenLog) -> None:
+    driven.append(Batch())
+    key = epoch_key(driven.ordinal(), 0)
+    driven.store.write([CommitGroup(driven.store.version() + 1, [(Family.PARTITIONS, key, None)])])
+    driven.store.sync()
+    restarted = driven.crash()
     shard = restarted.catalog.place(TOPIC, b"", 0).shard
     assert restarted.runtime.table.state(shard) is ShardState.FAILED
 
 
-def test_a_head_from_before_the_newest_epoch_fails_its_shard(room: LogRoom) -> None:
-    room.append(Batch())
+def test_a_head_from_before_the_newest_epoch_fails_its_shard(driven: DrivenLog) -> None:
+    driven.append(Batch())
     newer = encode_epoch(LeaderEpoch(NOW_S, 1, 0, LineCause.RESTORE))
-    row = (Family.PARTITIONS, epoch_key(room.ordinal(), NOW_S), newer)
-    room.store.write([CommitGroup(room.store.version() + 1, [row])])
-    room.store.sync()
-    restarted = room.crash()
+    row = (Family.PARTITIONS, epoch_key(driven.ordinal(), NOW_S), newer)
+    driven.store.write([CommitGroup(driven.store.version() + 1, [row])])
+    driven.store.sync()
+    restarted = driven.crash()
     shard = restarted.catalog.place(TOPIC, b"", 0).shard
     assert restarted.runtime.table.state(shard) is ShardState.FAILED
 
 
-def test_an_epoch_begins_behind_the_records_of_open_transactions(room: LogRoom) -> None:
-    room.append(Batch())
-    room.append(Batch(TX, 0))
-    assert room.head().last_stable_offset == 1
-    assert room.restore(room.backup()).head().leadership.history[-1].start_offset == 2
+def test_an_epoch_begins_behind_the_records_of_open_transactions(driven: DrivenLog) -> None:
+    driven.append(Batch())
+    driven.append(Batch(TX, 0))
+    assert driven.head().last_stable_offset == 1
+    assert driven.restore(driven.backup()).head().leadership.history[-1].start_offset == 2
 
 
-def lines(room: LogRoom) -> LogRoom:
+def lines(driven: DrivenLog) -> DrivenLog:
     """A log of three lines: three records in epoch 0, two more in the next, one in the last."""
-    room.append(Batch(count=3))
-    room = room.restore(room.backup())
-    room.append(Batch(count=2))
-    room.clock.step_wall(10_000)
-    room = room.restore(room.backup())
-    room.append(Batch())
-    return room
+    driven.append(Batch(count=3))
+    driven = driven.restore(driven.backup())
+    driven.append(Batch(count=2))
+    driven.clock.step_wall(10_000)
+    driven = driven.restore(driven.backup())
+    driven.append(Batch())
+    return driven
 
 
 FIRST_LINE, SECOND, THIRD = 0, NOW_S, NOW_S + 10
@@ -173,9 +173,9 @@ FIRST_LINE, SECOND, THIRD = 0, NOW_S, NOW_S + 10
     ],
 )
 def test_a_reader_is_told_where_its_line_left_this_one(
-    room: LogRoom, last_read_epoch: int, offset: int, diverging: tuple[int, int] | None
+    driven: DrivenLog, last_read_epoch: int, offset: int, diverging: tuple[int, int] | None
 ) -> None:
-    result = lines(room).read(fetch_offset=offset, last_read_epoch=last_read_epoch)
+    result = lines(driven).read(fetch_offset=offset, last_read_epoch=last_read_epoch)
     if diverging is None:
         assert result.error is None
         return
@@ -200,9 +200,9 @@ def test_a_reader_is_told_where_its_line_left_this_one(
     ],
 )
 def test_a_range_is_served_as_long_as_all_before_its_end_is_what_it_was(
-    room: LogRoom, end_epoch: int, end_offset: int, diverging: tuple[int, int] | None
+    driven: DrivenLog, end_epoch: int, end_offset: int, diverging: tuple[int, int] | None
 ) -> None:
-    result = lines(room).read(end_offset=end_offset, end_epoch=end_epoch)
+    result = lines(driven).read(end_offset=end_offset, end_epoch=end_epoch)
     if diverging is None:
         assert result.error is None
         return
@@ -212,90 +212,90 @@ def test_a_range_is_served_as_long_as_all_before_its_end_is_what_it_was(
     assert (result.batches, result.next_offset) == ((), 0)
 
 
-def test_an_epoch_of_an_end_needs_the_end(room: LogRoom) -> None:
+def test_an_epoch_of_an_end_needs_the_end(driven: DrivenLog) -> None:
     with pytest.raises(Refused, match="end_epoch is that of end_offset, which is not set: set both"):
-        room.read(end_epoch=0)
+        driven.read(end_epoch=0)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_range_that_names_the_epoch_of_its_end_is_read_as_it_was_planned_or_not_at_all(seed: int) -> None:
     rng = Random(seed)
-    room = LogRoom()
-    room.clock.step_wall(1_735_689_600_000 + NOW_S * 1_000 - room.clock.wall_ms())
-    room.create()
-    backups, plans = [room.backup()], [_Plan(room)]
+    driven = DrivenLog()
+    driven.clock.step_wall(1_735_689_600_000 + NOW_S * 1_000 - driven.clock.wall_ms())
+    driven.create()
+    backups, plans = [driven.backup()], [_Plan(driven)]
     for number in range(80):
         match rng.choices(("append", "back up", "restore", "plan", "read"), (6, 2, 1, 2, 8))[0]:
             case "append":
-                room.append(Batch(count=rng.randint(1, 3), payload=str(number).encode()))
+                driven.append(Batch(count=rng.randint(1, 3), payload=str(number).encode()))
             case "back up":
-                backups.append(room.backup())
+                backups.append(driven.backup())
             case "restore":
-                room.clock.step_wall(1_000)
-                room = room.restore(rng.choice(backups))
+                driven.clock.step_wall(1_000)
+                driven = driven.restore(rng.choice(backups))
             case "plan":
-                plans.append(_Plan(room))
+                plans.append(_Plan(driven))
             case _:
-                rng.choice(plans).read_piece(room, rng)
-    room.append(Batch(count=3))
-    of_this_line = _Plan(room)
-    assert any(of_this_line.read_piece(room, rng) for _ in range(20))
+                rng.choice(plans).read_piece(driven, rng)
+    driven.append(Batch(count=3))
+    of_this_line = _Plan(driven)
+    assert any(of_this_line.read_piece(driven, rng) for _ in range(20))
 
 
 class _Plan:
     """A range up to the end that a log had, and what lay in it."""
 
-    def __init__(self, room: LogRoom) -> None:
-        end = room.offsets(-1)[0]
+    def __init__(self, driven: DrivenLog) -> None:
+        end = driven.offsets(-1)[0]
         self.end_offset, self.epoch = end.offset, end.leader_epoch
-        self.batches = self._batches(room, 0, self.end_offset)
+        self.batches = self._batches(driven, 0, self.end_offset)
 
-    def read_piece(self, room: LogRoom, rng: Random) -> bool:
+    def read_piece(self, driven: DrivenLog, rng: Random) -> bool:
         start_offset, end_offset = sorted(rng.randint(0, self.end_offset) for _ in range(2))
         if start_offset == end_offset:
             return False
-        found = self._batches(room, start_offset, end_offset, end_epoch=self.epoch)
+        found = self._batches(driven, start_offset, end_offset, end_epoch=self.epoch)
         planned = [(header, payload) for header, payload in self.batches or () if header.last_offset >= start_offset]
         assert found is None or found == [each for each in planned if each[0].base_offset < end_offset]
         return found is not None
 
     @staticmethod
     def _batches(
-        room: LogRoom, start_offset: int, end_offset: int, **fields: int | None
+        driven: DrivenLog, start_offset: int, end_offset: int, **fields: int | None
     ) -> list[tuple[BatchHeader, bytes]] | None:
-        result = room.read(fetch_offset=start_offset, end_offset=end_offset, bytes_max=1 << 20, **fields)
+        result = driven.read(fetch_offset=start_offset, end_offset=end_offset, bytes_max=1 << 20, **fields)
         if result.error is not None:
             assert code(result) is ErrorCode.OFFSET_OUT_OF_RANGE
             return None
         return [(header, bytes(payload_of(encoded))) for header, encoded in result.batches]
 
 
-def test_a_fetch_names_the_epoch_of_what_lies_before_its_next_offset(room: LogRoom) -> None:
-    room = lines(room)
-    ends = [room.read(end_offset=end).last_read_epoch for end in range(7)]
+def test_a_fetch_names_the_epoch_of_what_lies_before_its_next_offset(driven: DrivenLog) -> None:
+    driven = lines(driven)
+    ends = [driven.read(end_offset=end).last_read_epoch for end in range(7)]
     assert ends == [None, FIRST_LINE, FIRST_LINE, FIRST_LINE, SECOND, SECOND, THIRD]
-    assert room.read(fetch_offset=6, last_read_epoch=THIRD).last_read_epoch == THIRD
+    assert driven.read(fetch_offset=6, last_read_epoch=THIRD).last_read_epoch == THIRD
 
 
-def test_hidden_records_of_another_epoch_are_passed_in_it(room: LogRoom) -> None:
+def test_hidden_records_of_another_epoch_are_passed_in_it(driven: DrivenLog) -> None:
     """Otherwise a reader that saw nothing of them would be told that it had diverged."""
-    room.append(Batch())
-    room = room.restore(room.backup())
-    room.append(Batch(TX, 0))
-    room.end(TX, ABORT)
-    result = room.read()
+    driven.append(Batch())
+    driven = driven.restore(driven.backup())
+    driven.append(Batch(TX, 0))
+    driven.end(TX, ABORT)
+    result = driven.read()
     assert (offsets_of(result), result.next_offset, result.last_read_epoch) == ([0], 3, NOW_S)
-    assert room.read(fetch_offset=3, last_read_epoch=NOW_S).error is None
+    assert driven.read(fetch_offset=3, last_read_epoch=NOW_S).error is None
 
 
-def test_the_epoch_that_a_reader_takes_for_the_present_one_must_be_that(room: LogRoom) -> None:
-    room = lines(room)
-    assert room.read(current_leader_epoch=THIRD).error is None
-    assert code(room.read(current_leader_epoch=SECOND)) is ErrorCode.FENCED_LEADER_EPOCH
-    assert code(room.read(current_leader_epoch=THIRD + 1)) is ErrorCode.UNKNOWN_LEADER_EPOCH
+def test_the_epoch_that_a_reader_takes_for_the_present_one_must_be_that(driven: DrivenLog) -> None:
+    driven = lines(driven)
+    assert driven.read(current_leader_epoch=THIRD).error is None
+    assert code(driven.read(current_leader_epoch=SECOND)) is ErrorCode.FENCED_LEADER_EPOCH
+    assert code(driven.read(current_leader_epoch=THIRD + 1)) is ErrorCode.UNKNOWN_LEADER_EPOCH
     queries = [OffsetQuery(PartitionName(TOPIC, b"", 0), -1, epoch) for epoch in (THIRD, SECOND, THIRD + 1)]
-    found = room.positions.list_offsets(ListOffsets(queries), CONTEXT)
-    room.flush()
+    found = driven.positions.list_offsets(ListOffsets(queries), CONTEXT)
+    driven.flush()
     assert [code(result) for result in found.result()] == [
         ErrorCode.NONE,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -303,11 +303,11 @@ def test_the_epoch_that_a_reader_takes_for_the_present_one_must_be_that(room: Lo
     ]
 
 
-def test_positions_come_with_their_epochs(room: LogRoom) -> None:
-    room.append(Batch(count=3, timestamp_ms=1_000))
-    room = room.restore(room.backup())
-    room.append(Batch(timestamp_ms=2_000))
-    found = {time_ms: room.offsets(time_ms)[0] for time_ms in (-2, -1, 1_500, 3_000)}
+def test_positions_come_with_their_epochs(driven: DrivenLog) -> None:
+    driven.append(Batch(count=3, timestamp_ms=1_000))
+    driven = driven.restore(driven.backup())
+    driven.append(Batch(timestamp_ms=2_000))
+    found = {time_ms: driven.offsets(time_ms)[0] for time_ms in (-2, -1, 1_500, 3_000)}
     assert {time_ms: (result.offset, result.leader_epoch) for time_ms, result in found.items()} == {
         -2: (0, 0),
         -1: (4, NOW_S),
@@ -319,27 +319,27 @@ def test_positions_come_with_their_epochs(room: LogRoom) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_who_names_the_epoch_it_read_is_never_shown_another_record_at_an_offset_it_has_read(seed: int) -> None:
     rng = Random(seed)
-    room = LogRoom()
-    room.clock.step_wall(1_735_689_600_000 + NOW_S * 1_000 - room.clock.wall_ms())
-    room.create()
-    backups = [room.backup()]
+    driven = DrivenLog()
+    driven.clock.step_wall(1_735_689_600_000 + NOW_S * 1_000 - driven.clock.wall_ms())
+    driven.create()
+    backups = [driven.backup()]
     readers = [EchoingReader(), EchoingReader()]
     for number in range(60):
         match rng.choices(("append", "back up", "crash", "restore", "read"), (6, 2, 1, 2, 8))[0]:
             case "append":
-                room.append(Batch(count=rng.randint(1, 3), payload=str(number).encode()))
+                driven.append(Batch(count=rng.randint(1, 3), payload=str(number).encode()))
             case "back up":
-                backups.append(room.backup())
+                backups.append(driven.backup())
             case "crash":
-                room = room.crash()
+                driven = driven.crash()
             case "restore":
-                room.clock.step_wall(1_000)
-                room = room.restore(rng.choice(backups))
+                driven.clock.step_wall(1_000)
+                driven = driven.restore(rng.choice(backups))
             case _:
-                rng.choice(readers).read(room, bytes_max=rng.choice((1, 10_000)))
+                rng.choice(readers).read(driven, bytes_max=rng.choice((1, 10_000)))
     whole = EchoingReader()
     for reader in (whole, *readers):
-        assert any(not reader.read(room) for _ in range(200)), "it comes to the end"
+        assert any(not reader.read(driven) for _ in range(200)), "it comes to the end"
         assert reader.read_at == whole.read_at, "all of the present line, and nothing of a lost one"
 
 
@@ -353,9 +353,9 @@ class EchoingReader:
         """First offset of each epoch that it read."""
         self.read_at: dict[int, bytes] = {}
 
-    def read(self, room: LogRoom, **fields: int) -> bool:
+    def read(self, driven: DrivenLog, **fields: int) -> bool:
         """Fetch once; False: there is nothing more."""
-        result = room.read(fetch_offset=self.offset, last_read_epoch=self.epoch, **fields)
+        result = driven.read(fetch_offset=self.offset, last_read_epoch=self.epoch, **fields)
         if isinstance(result.error, Diverged):
             self._go_back(result.error.divergence)
             return True

@@ -12,7 +12,7 @@ from partition_log.load_checks import UNKNOWN_KINDS_FROM, what_is_missing
 from partition_log.requests import DeleteTopics, TopicName
 from partition_log.state import IndexProgress, PartitionConfig, PartitionHead
 from tests.harness.memory_store import Damage, MemoryStore
-from tests.log.log_room import CONTEXT, TOPIC, Batch, LogRoom
+from tests.log.driven_log import CONTEXT, TOPIC, Batch, DrivenLog
 
 CONFIG = PartitionConfig(index_interval_batches=3)
 """Eight batches are two stretches, and two more."""
@@ -45,27 +45,27 @@ def test_the_last_rows_fit_the_head_or_lie_before_the_log_start(
     assert what_is_missing(head, logged_to=logged_to, finished_to=finished_to) == wrong
 
 
-def written() -> LogRoom:
-    room = LogRoom(config=CONFIG)
-    room.create(partition_count=2)
+def written() -> DrivenLog:
+    driven = DrivenLog(config=CONFIG)
+    driven.create(partition_count=2)
     for _ in range(8):
-        room.append(Batch())
-    return room.crash()
+        driven.append(Batch())
+    return driven.crash()
 
 
-def without_last(room: LogRoom, family: Family) -> LogRoom:
+def without_last(driven: DrivenLog, family: Family) -> DrivenLog:
     """What a start finds that lost the newest row of a family."""
-    store = room.store
+    store = driven.store
     assert isinstance(store, MemoryStore)
-    key = store.last_key(family, codec.partition_key(room.ordinal()))
+    key = store.last_key(family, codec.partition_key(driven.ordinal()))
     assert key is not None
     store.write([CommitGroup(store.version() + 1, [(family, key, None)])])
-    return LogRoom(store.crash(kept_groups=1), config=CONFIG)
+    return DrivenLog(store.crash(kept_groups=1), config=CONFIG)
 
 
 def test_what_a_crash_leaves_is_served() -> None:
-    room = written().crash()
-    assert room.read_all() == list(range(8))
+    driven = written().crash()
+    assert driven.read_all() == list(range(8))
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_what_a_crash_leaves_is_served() -> None:
     ],
 )
 def test_a_family_that_lost_its_newest_rows_fails_the_shard_and_no_other(family: Family, wrong: str) -> None:
-    room = written()
-    shard, ordinal = room.catalog.log_shard(TOPIC, 0), room.ordinal()
-    table = without_last(room, family).runtime.table
+    driven = written()
+    shard, ordinal = driven.catalog.log_shard(TOPIC, 0), driven.ordinal()
+    table = without_last(driven, family).runtime.table
     assert table.failures[shard] == (
         f"RowsMissing: the partition with ordinal {ordinal}: {wrong}. Rows are missing in a store that was whole: "
         "restore a backup; `txnctl store verify` names the partition and what else is wrong"
@@ -88,31 +88,31 @@ def test_a_family_that_lost_its_newest_rows_fails_the_shard_and_no_other(family:
 
 
 def test_rows_that_cannot_be_read_are_the_business_of_their_readers() -> None:
-    room = written()
-    store = room.store
+    driven = written()
+    store = driven.store
     assert isinstance(store, MemoryStore)
-    store.damage(Family.LOG, codec.log_key(room.ordinal(), 7), Damage.BLOCK)
-    again = LogRoom(store.crash(), config=CONFIG)
+    store.damage(Family.LOG, codec.log_key(driven.ordinal(), 7), Damage.BLOCK)
+    again = DrivenLog(store.crash(), config=CONFIG)
     assert not again.runtime.table.failures
 
 
-def with_row(room: LogRoom, family: Family, key: bytes) -> LogRoom:
+def with_row(driven: DrivenLog, family: Family, key: bytes) -> DrivenLog:
     """What a start finds after a newer program has stored a row."""
-    store = room.store
+    store = driven.store
     assert isinstance(store, MemoryStore)
     store.write([CommitGroup(store.version() + 1, [(family, key, b"newer")])])
-    return LogRoom(store.crash(kept_groups=1), config=CONFIG)
+    return DrivenLog(store.crash(kept_groups=1), config=CONFIG)
 
 
 @pytest.mark.parametrize("family", UNKNOWN_KINDS_FROM)
 @pytest.mark.parametrize("last_known", [True, False])
 def test_a_kind_of_row_that_only_a_newer_program_knows_fails_the_shard(family: Family, last_known: bool) -> None:
-    room = written()
+    driven = written()
     kind = UNKNOWN_KINDS_FROM[family] if last_known else 0x7F
-    shard, key = room.catalog.log_shard(TOPIC, 0), codec.partition_key(room.ordinal()) + bytes([kind, 1, 2])
-    table = with_row(room, family, key).runtime.table
+    shard, key = driven.catalog.log_shard(TOPIC, 0), codec.partition_key(driven.ordinal()) + bytes([kind, 1, 2])
+    table = with_row(driven, family, key).runtime.table
     assert table.failures[shard] == (
-        f"UnknownRow: a row in {family.name} of the partition with ordinal {room.ordinal()} is of type {kind}, which"
+        f"UnknownRow: a row in {family.name} of the partition with ordinal {driven.ordinal()} is of type {kind}, which"
         " this program does not know and must not pass over: start the version that wrote it, or a later one"
     )
     assert [key for key, state in table.states().items() if state is not ShardState.ACTIVE] == [shard]
@@ -121,9 +121,9 @@ def test_a_kind_of_row_that_only_a_newer_program_knows_fails_the_shard(family: F
 @pytest.mark.parametrize("family", UNKNOWN_KINDS_FROM)
 @pytest.mark.parametrize("kind", [0x80, 0xFF])
 def test_one_that_can_be_done_without_stays_and_goes_with_its_partition(family: Family, kind: int) -> None:
-    room = written()
-    key = codec.partition_key(room.ordinal()) + bytes([kind, 1, 2])
-    again = with_row(room, family, key)
+    driven = written()
+    key = codec.partition_key(driven.ordinal()) + bytes([kind, 1, 2])
+    again = with_row(driven, family, key)
     assert again.read_all() == list(range(8))
     again.append(Batch())
     assert again.store.get(family, key) == b"newer"

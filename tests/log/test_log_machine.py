@@ -14,7 +14,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
 from partition_log.state import PartitionConfig
-from tests.log.log_room import ABORT, COMMIT, COMMITTED, UNCOMMITTED, Batch, LogRoom, Producer, code, transactional
+from tests.log.driven_log import ABORT, COMMIT, COMMITTED, UNCOMMITTED, Batch, DrivenLog, Producer, code, transactional
 from tests.log.naive_log import NaiveLog, Written
 
 AT_ONCE = CallContext(refuse_concurrent=True)
@@ -33,9 +33,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.room = LogRoom(config=PartitionConfig(index_interval_batches=4))
-        self.room.create()
-        self.room.transactions.given = OF_TRANSACTIONS
+        self.driven = DrivenLog(config=PartitionConfig(index_interval_batches=4))
+        self.driven.create()
+        self.driven.transactions.given = OF_TRANSACTIONS
         self.log = NaiveLog(of_transactions=OF_TRANSACTIONS)
         self.group = 1
         self.durable_group = 0
@@ -49,7 +49,7 @@ class LogMachine(RuleBasedStateMachine):
         expected = self.log.expect(
             producer.producer_id, producer.epoch, sequence, count, is_transactional=is_transactional
         )
-        reply = self.room.send(Batch(producer, sequence, count, timestamp_ms=timestamp_ms), context=AT_ONCE)
+        reply = self.driven.send(Batch(producer, sequence, count, timestamp_ms=timestamp_ms), context=AT_ONCE)
         self.waiting.append((reply, expected, self.log.end))
         if expected is None:
             self.log.written.append(
@@ -102,7 +102,7 @@ class LogMachine(RuleBasedStateMachine):
     def end(self, producer_id: int, *, commits: bool, bumps: bool) -> Any:
         epoch, _ = self.next_of(producer_id)
         outcome = COMMIT if commits else ABORT
-        marker = self.room.marker(transactional(producer_id, epoch), outcome, next_epoch=epoch + bumps)
+        marker = self.driven.marker(transactional(producer_id, epoch), outcome, next_epoch=epoch + bumps)
         self.write(marker)
         return marker
 
@@ -116,8 +116,8 @@ class LogMachine(RuleBasedStateMachine):
 
     def write(self, marker: Marker) -> None:
         is_new = self.log.is_marker_new(marker.producer_id, marker.txn_epoch, marker.csn)
-        operation = self.room.markers.partition_marker(self.room.ordinal(), marker)
-        self.room.runtime.write(operation, is_urgent=True)
+        operation = self.driven.markers.partition_marker(self.driven.ordinal(), marker)
+        self.driven.runtime.write(operation, is_urgent=True)
         if is_new:
             self.log.written.append(
                 Written(
@@ -136,12 +136,12 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def seal(self) -> None:
-        self.room.runtime.groups.seal()
+        self.driven.runtime.groups.seal()
         self.group += 1
 
     @rule(start=st.integers(0, 20))
     def flush(self, start: int) -> None:
-        self.room.flush()
+        self.driven.flush()
         self.durable_group = self.group
         self.group += 1
         for reply, expected, end in self.waiting:
@@ -151,17 +151,17 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
-        undurable = self.room.driver.undurable_groups
+        undurable = self.driven.driver.undurable_groups
         kept_groups = data.draw(st.integers(0, undurable))
-        before = self.room.state()
+        before = self.driven.state()
         # Empty groups are never handed over, so count those of the log that were.
         groups = sorted({written.group for written in self.log.written if written.group > self.durable_group})
         survivors = groups[:kept_groups]
-        room = self.room.crash(kept_groups)
+        driven = self.driven.crash(kept_groups)
         if kept_groups == 0:
-            assert room.state() == before, "what was durable is what a restart finds"
-        room.transactions.given = OF_TRANSACTIONS
-        self.room = room
+            assert driven.state() == before, "what was durable is what a restart finds"
+        driven.transactions.given = OF_TRANSACTIONS
+        self.driven = driven
         kept = {*range(self.durable_group + 1), *survivors}
         self.log = NaiveLog(
             [written for written in self.log.written if written.group in kept], of_transactions=OF_TRANSACTIONS
@@ -174,7 +174,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def positions_are_those_of_the_list(self) -> None:
-        durable, head = self.log.upto(self.durable_group), self.room.head()
+        durable, head = self.log.upto(self.durable_group), self.driven.head()
         assert head.log_end_offset == durable.end
         assert head.last_stable_offset == durable.last_stable_offset
         assert head.open_transactions == durable.open_transactions
@@ -189,18 +189,18 @@ class LogMachine(RuleBasedStateMachine):
         durable = self.log.upto(self.durable_group)
         start = min(start, durable.end)
         for isolation, is_committed in ((COMMITTED, True), (UNCOMMITTED, False)):
-            found = self.room.read_all(isolation, fetch_offset=start, bytes_max=bytes_max)
+            found = self.driven.read_all(isolation, fetch_offset=start, bytes_max=bytes_max)
             expected = durable.visible(is_committed=is_committed, start=start)
             assert list(dict.fromkeys(found)) == expected
-        result = self.room.read(fetch_offset=start, bytes_max=bytes_max)
-        assert self.room.count(start) == durable.count(start)
+        result = self.driven.read(fetch_offset=start, bytes_max=bytes_max)
+        assert self.driven.count(start) == durable.count(start)
         hidden = result.aborted_records_hidden, result.control_records_hidden
         assert hidden == durable.hidden(start, result.next_offset)
 
     @rule(timestamp_ms=times_ms)
     def search_by_time(self, timestamp_ms: int) -> None:
         durable = self.log.upto(self.durable_group)
-        (found,) = self.room.offsets(timestamp_ms)
+        (found,) = self.driven.offsets(timestamp_ms)
         assert found.offset == durable.first_at(timestamp_ms, durable.last_stable_offset)
 
 

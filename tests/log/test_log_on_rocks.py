@@ -15,7 +15,7 @@ from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.requests import DeleteTopics, DescribeTopics, TopicName
 from partition_log.state import PartitionConfig
-from tests.log.log_room import (
+from tests.log.driven_log import (
     ABORT,
     COMMIT,
     CONTEXT,
@@ -23,7 +23,7 @@ from tests.log.log_room import (
     TOPIC,
     UNCOMMITTED,
     Batch,
-    LogRoom,
+    DrivenLog,
     Producer,
     code,
     offsets_of,
@@ -47,26 +47,26 @@ def store(path: Path) -> Iterator[RocksStore]:
 CONFIG = PartitionConfig(index_interval_batches=3)
 
 
-def write_history(room: LogRoom) -> None:
-    room.create(partition_count=2)
-    room.create("other")
+def write_history(driven: DrivenLog) -> None:
+    driven.create(partition_count=2)
+    driven.create("other")
     for epoch in range(4):
         producer = transactional(7, epoch)
-        room.append(Batch(producer, 0, 2, timestamp_ms=10 * epoch))
-        room.append(Batch(Producer(9), epoch, timestamp_ms=10 * epoch + 5))
-        room.end(producer, COMMIT if epoch % 2 else ABORT)
-        room.append(Batch(), topic="other")
-    room.append(Batch(transactional(8), 0))
+        driven.append(Batch(producer, 0, 2, timestamp_ms=10 * epoch))
+        driven.append(Batch(Producer(9), epoch, timestamp_ms=10 * epoch + 5))
+        driven.end(producer, COMMIT if epoch % 2 else ABORT)
+        driven.append(Batch(), topic="other")
+    driven.append(Batch(transactional(8), 0))
 
 
 def test_it_reads_as_on_the_memory_store_and_comes_back_equal(path: Path, store: RocksStore) -> None:
-    in_memory, room = LogRoom(config=CONFIG), LogRoom(store, config=CONFIG)
-    for each in (in_memory, room):
+    in_memory, driven = DrivenLog(config=CONFIG), DrivenLog(store, config=CONFIG)
+    for each in (in_memory, driven):
         write_history(each)
-    state = room.state()
+    state = driven.state()
     assert state == in_memory.state()
     store.close()
-    again = LogRoom(open_store(path, shard_count=SHARD_COUNT), config=CONFIG)
+    again = DrivenLog(open_store(path, shard_count=SHARD_COUNT), config=CONFIG)
     try:
         assert again.state() == state
         assert again.read_all() == in_memory.read_all()
@@ -82,10 +82,10 @@ def test_it_reads_as_on_the_memory_store_and_comes_back_equal(path: Path, store:
 def test_a_page_that_the_disk_erased_is_left_out_and_everything_behind_it_is_read(path: Path, count: int) -> None:
     """Nothing can be made out in the block, and RocksDB looks into it for the first offsets behind it too."""
     store = open_store(path, shard_count=SHARD_COUNT)
-    room = LogRoom(store)
-    room.create()
+    driven = DrivenLog(store)
+    driven.create()
     for number in range(60):
-        room.append(Batch(count=count, payload=b"payload%03d" % number * 30))
+        driven.append(Batch(count=count, payload=b"payload%03d" % number * 30))
     store.close()
     open_store(path, shard_count=SHARD_COUNT).close()  # Moves what is in the write-ahead log into sorted files.
     marked = b"payload030"
@@ -95,22 +95,22 @@ def test_a_page_that_the_disk_erased_is_left_out_and_everything_behind_it_is_rea
     stored[begins_at : begins_at + 4096] = bytes(4096)
     file.write_bytes(stored)
 
-    room = LogRoom(open_store(path, shard_count=SHARD_COUNT))
+    driven = DrivenLog(open_store(path, shard_count=SHARD_COUNT))
     try:
-        offsets, [(lost_from, lost_to)] = read_around(room)
+        offsets, [(lost_from, lost_to)] = read_around(driven)
         assert lost_from <= 30 * count < lost_to < 60 * count
         assert offsets == [offset for offset in range(60 * count) if not lost_from <= offset < lost_to]
     finally:
-        room.store.close()
+        driven.store.close()
 
 
 def test_a_deleted_topic_is_gone_and_its_neighbour_is_not(path: Path, store: RocksStore) -> None:
-    room = LogRoom(store)
-    write_history(room)
-    room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
-    room.flush()
+    driven = DrivenLog(store)
+    write_history(driven)
+    driven.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
+    driven.flush()
     store.close()
-    again = LogRoom(open_store(path, shard_count=SHARD_COUNT))
+    again = DrivenLog(open_store(path, shard_count=SHARD_COUNT))
     try:
         assert [topic.name for topic in again.topics.describe_topics(DescribeTopics(), CONTEXT)] == ["other"]
         assert offsets_of(again.read(topic="other")) == [0, 1, 2, 3]
@@ -122,11 +122,11 @@ def test_behind_the_log_start_nothing_needs_the_files_of_what_was_removed(path: 
     """The head tells the new start first; then rows and files may go."""
     options = StoreOptions(segments=SegmentOptions(value_bytes_min=500, segment_bytes_max=1_000))
     store = open_store(path, shard_count=SHARD_COUNT, options=options)
-    room = LogRoom(store)
-    room.create()
+    driven = DrivenLog(store)
+    driven.create()
     for _ in range(6):
-        room.append(Batch(payload=b"payload" * 80))
-    ordinal, head = room.ordinal(), room.head()
+        driven.append(Batch(payload=b"payload" * 80))
+    ordinal, head = driven.ordinal(), driven.head()
     store.close()
     store = open_store(path, shard_count=SHARD_COUNT, options=options)
     moved = codec.encode_head(replace(head, log_start_offset=4))
@@ -135,7 +135,7 @@ def test_behind_the_log_start_nothing_needs_the_files_of_what_was_removed(path: 
     store.write([CommitGroup(store.version() + 1, [], [removed])])
     store.close()
     assert [file.name for file in (path / "segments").iterdir()] == ["0000000003.segment"]
-    again = LogRoom(open_store(path, shard_count=SHARD_COUNT, options=options))
+    again = DrivenLog(open_store(path, shard_count=SHARD_COUNT, options=options))
     try:
         assert code(again.read(fetch_offset=3)) is ErrorCode.OFFSET_OUT_OF_RANGE
         assert offsets_of(again.read(fetch_offset=4)) == [4, 5]

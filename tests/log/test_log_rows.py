@@ -57,7 +57,7 @@ from partition_log.state import (
     RememberedEnd,
 )
 from tests.harness.staged import counted_bytes
-from tests.log.log_room import TOPIC, Batch, LogRoom
+from tests.log.driven_log import TOPIC, Batch, DrivenLog
 
 ordinals = st.integers(0, 2**32 - 2)
 offsets = st.integers(0, 2**63 - 1)
@@ -329,13 +329,13 @@ def test_an_outcome_that_only_a_newer_program_knows_is_named() -> None:
 
 @pytest.mark.parametrize("family", [Family.PARTITIONS, Family.PRODUCERS])
 def test_rows_of_a_newer_program_fail_their_shard(family: Family) -> None:
-    room = LogRoom()
-    room.create()
-    room.append(Batch())
-    ordinal = room.ordinal()
+    driven = DrivenLog()
+    driven.create()
+    driven.append(Batch())
+    ordinal = driven.ordinal()
     key = codec.head_key(ordinal) if family is Family.PARTITIONS else codec.producer_key(ordinal, 1)
-    room.store.write([CommitGroup(room.store.version() + 1, [(family, key, b"\x02" + bytes(80))])])
-    room.store.sync()
-    restarted = LogRoom(room.store)
+    driven.store.write([CommitGroup(driven.store.version() + 1, [(family, key, b"\x02" + bytes(80))])])
+    driven.store.sync()
+    restarted = DrivenLog(driven.store)
     shard = restarted.catalog.place(TOPIC, b"", 0).shard
     assert restarted.runtime.table.state(shard) is ShardState.FAILED

@@ -21,7 +21,7 @@ from coordinator_server.grpc_front.wire.edge import answer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer
 from partition_log.catalog.settings import Retention
-from tests.log.log_room import ABORT, COMMIT, TOPIC, Batch, LogRoom, transactional
+from tests.log.driven_log import ABORT, COMMIT, TOPIC, Batch, DrivenLog, transactional
 
 RESPONSES: dict[str, Any] = {
     method: getattr(log_pb2, f"{method}Response")
@@ -45,11 +45,11 @@ RESPONSES: dict[str, Any] = {
 }
 
 
-def call(room: LogRoom, request: Message) -> Any:
+def call(driven: DrivenLog, request: Message) -> Any:
     """What the dispatcher does with the bytes of a call."""
     method = type(request).__name__.removesuffix("Request")
-    of_records = LogServicer(room.topics, room.log, room.positions, room.foreign_markers)
-    of_ranges = RangeServicer(room.ranges)
+    of_records = LogServicer(driven.topics, driven.log, driven.positions, driven.foreign_markers)
+    of_ranges = RangeServicer(driven.ranges)
     servicer = of_ranges if hasattr(of_ranges, method) else of_records
     received: Any = type(request).FromString(request.SerializeToString())
 
@@ -58,12 +58,12 @@ def call(room: LogRoom, request: Message) -> Any:
         return answered
 
     pending = answer(Method(method), RESPONSES[method], serve)
-    room.flush()
+    driven.flush()
     return RESPONSES[method].FromString(pending.result().SerializeToString())
 
 
-def produced(room: LogRoom, *, transactional_id: str | None = None, **fields: Any) -> Any:
-    return call(room, produce_request(transactional_id=transactional_id, **fields)).results[0]
+def produced(driven: DrivenLog, *, transactional_id: str | None = None, **fields: Any) -> Any:
+    return call(driven, produce_request(transactional_id=transactional_id, **fields)).results[0]
 
 
 def produce_request(*, transactional_id: str | None = None, **fields: Any) -> log_pb2.ProduceRequest:
@@ -80,19 +80,21 @@ def produce_request(*, transactional_id: str | None = None, **fields: Any) -> lo
     )
 
 
-def fetched(room: LogRoom, **fields: Any) -> Any:
+def fetched(driven: DrivenLog, **fields: Any) -> Any:
     of_partition = {
         name: fields.pop(name) for name in (*fields,) if name in log_pb2.FetchPartition.DESCRIPTOR.fields_by_name
     }
     partition = log_pb2.FetchPartition(topic=TOPIC, **of_partition)
-    return call(room, log_pb2.FetchRequest(partitions=[partition], **fields)).results[0]
+    return call(driven, log_pb2.FetchRequest(partitions=[partition], **fields)).results[0]
 
 
 def test_a_topic_lives_from_its_creation_to_its_deletion() -> None:
-    room = LogRoom()
-    created = call(room, log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=3)])).results[0]
+    driven = DrivenLog()
+    created = call(driven, log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=3)])).results[
+        0
+    ]
     assert (created.name, created.partition_count, len(created.topic_id)) == ("t", 3, 16)
-    described = call(room, log_pb2.DescribeTopicsRequest()).topics[0]
+    described = call(driven, log_pb2.DescribeTopicsRequest()).topics[0]
     assert described.config == {
         "validate_payload": "full",
         "retention_ms": "-1",
@@ -100,30 +102,32 @@ def test_a_topic_lives_from_its_creation_to_its_deletion() -> None:
         "timestamp_after_max_ms": "-1",
     }
     assert (described.topic_id, [found.partition for found in described.partitions]) == (created.topic_id, [0, 1, 2])
-    deleted = call(room, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(topic_id=created.topic_id)])).results[0]
+    deleted = call(driven, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(topic_id=created.topic_id)])).results[
+        0
+    ]
     assert (deleted.name, deleted.error_code) == ("t", 0)
-    again = call(room, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name="t")])).results[0]
+    again = call(driven, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name="t")])).results[0]
     assert (again.error_code, again.error_class) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REJECTED)
     assert again.error_message
 
 
-def test_a_topic_gets_more_partitions(room: LogRoom) -> None:
+def test_a_topic_gets_more_partitions(driven: DrivenLog) -> None:
     wanted = [
         log_pb2.PartitionsOfTopic(name=TOPIC, partition_count=4),
         log_pb2.PartitionsOfTopic(topic_id=b"i" * 16, partition_count=4),
     ]
     for validate_only in (True, False):
         request = log_pb2.CreatePartitionsRequest(topics=wanted, validate_only=validate_only)
-        done, refused = call(room, request).results
+        done, refused = call(driven, request).results
         assert (done.name, done.partition_count, len(done.topic_id), done.error_code) == (TOPIC, 4, 16, 0)
         assert (refused.error_code, refused.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, b"i" * 16)
-    again = call(room, request).results[0]
+    again = call(driven, request).results[0]
     assert (again.error_code, again.error_class) == (ErrorCode.INVALID_PARTITIONS, ErrorClass.REJECTED)
 
 
 def test_settings_are_altered_and_told_with_their_origin() -> None:
-    room = LogRoom(default_retention=Retention(retention_bytes=9))
-    room.create(config={"validate_payload": "header"})
+    driven = DrivenLog(default_retention=Retention(retention_bytes=9))
+    driven.create(config={"validate_payload": "header"})
     change = log_pb2.TopicToAlter(name=TOPIC, set={"retention_ms": "7"}, unset=["validate_payload"])
     expected = [
         ("validate_payload", "full", log_pb2.CONFIG_ORIGIN_DEFAULT, "full"),
@@ -132,45 +136,47 @@ def test_settings_are_altered_and_told_with_their_origin() -> None:
         ("timestamp_after_max_ms", "-1", log_pb2.CONFIG_ORIGIN_DEFAULT, "-1"),
     ]
     for validate_only in (True, False):
-        (altered,) = call(room, log_pb2.AlterTopicConfigsRequest(topics=[change], validate_only=validate_only)).results
+        (altered,) = call(
+            driven, log_pb2.AlterTopicConfigsRequest(topics=[change], validate_only=validate_only)
+        ).results
         assert [(each.name, each.value, each.origin, each.inherited_value) for each in altered.settings] == expected
-    (described,) = call(room, log_pb2.DescribeTopicConfigsRequest()).topics
+    (described,) = call(driven, log_pb2.DescribeTopicConfigsRequest()).topics
     assert (described.name, list(described.settings)) == (TOPIC, list(altered.settings))
     typo = log_pb2.TopicToAlter(name=TOPIC, set={"retention": "7"})
-    (refused,) = call(room, log_pb2.AlterTopicConfigsRequest(topics=[typo])).results
+    (refused,) = call(driven, log_pb2.AlterTopicConfigsRequest(topics=[typo])).results
     assert (refused.error_code, refused.error_class) == (ErrorCode.INVALID_CONFIG, ErrorClass.MISCONFIGURED)
     assert "did you mean retention_ms?" in refused.error_message
-    (absent,) = call(room, log_pb2.DescribeTopicConfigsRequest(topics=[log_pb2.TopicName(name="absent")])).topics
+    (absent,) = call(driven, log_pb2.DescribeTopicConfigsRequest(topics=[log_pb2.TopicName(name="absent")])).topics
     assert (absent.error_code, absent.name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "absent")
 
 
-def test_records_are_deleted_up_to_an_offset(room: LogRoom) -> None:
+def test_records_are_deleted_up_to_an_offset(driven: DrivenLog) -> None:
     for _ in range(3):
-        room.append(Batch())
+        driven.append(Batch())
     wanted = [log_pb2.RecordsToDelete(topic=TOPIC, partition=partition, offset=2) for partition in (0, 1)]
-    done, refused = call(room, log_pb2.DeleteRecordsRequest(partitions=wanted)).results
+    done, refused = call(driven, log_pb2.DeleteRecordsRequest(partitions=wanted)).results
     assert (done.topic, done.partition, done.low_watermark, done.held_back, done.error_code) == (TOPIC, 0, 2, "", 0)
     assert (refused.error_code, refused.error_class) == (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorClass.REJECTED)
     assert "high watermark 0" in refused.error_message
-    twice = call(room, log_pb2.DeleteRecordsRequest(partitions=wanted[:1] * 2))
+    twice = call(driven, log_pb2.DeleteRecordsRequest(partitions=wanted[:1] * 2))
     assert twice.error_code == ErrorCode.INVALID_REQUEST
-    fetched_before = fetched(room, fetch_offset=1)
+    fetched_before = fetched(driven, fetch_offset=1)
     assert (fetched_before.error_code, fetched_before.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
 
 
-def test_a_disk_that_is_nearly_full_tells_producers_when_to_come_again(room: LogRoom) -> None:
-    room.checks.disk = DiskGuard(8)
-    room.checks.disk.looked(7)
-    response = call(room, produce_request())
+def test_a_disk_that_is_nearly_full_tells_producers_when_to_come_again(driven: DrivenLog) -> None:
+    driven.checks.disk = DiskGuard(8)
+    driven.checks.disk.looked(7)
+    response = call(driven, produce_request())
     (result,) = response.results
     assert (result.error_code, result.error_class) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorClass.RETRY)
     assert (response.throttle_ms, response.error_code) == (PAUSE_MS, 0)
-    room.checks.disk.looked(9)
-    response = call(room, produce_request())
+    driven.checks.disk.looked(9)
+    response = call(driven, produce_request())
     assert (response.throttle_ms, response.results[0].error_code) == (0, 0)
 
 
-def test_a_batch_travels_there_and_back(room: LogRoom) -> None:
+def test_a_batch_travels_there_and_back(driven: DrivenLog) -> None:
     header = BatchHeader(
         base_offset=0,
         record_count=2,
@@ -182,10 +188,10 @@ def test_a_batch_travels_there_and_back(room: LogRoom) -> None:
         encoding=Encoding.RECORDS_V1,
     )
     crc = batch_crc(header, b"two records")
-    room.append(Batch())
-    result = produced(room, producer_id=7, producer_epoch=0, base_sequence=0, crc32c=crc)
+    driven.append(Batch())
+    result = produced(driven, producer_id=7, producer_epoch=0, base_sequence=0, crc32c=crc)
     assert (result.topic, result.partition, result.base_offset, result.error_code) == (TOPIC, 0, 1, 0)
-    batch = fetched(room, fetch_offset=1).batches[0]
+    batch = fetched(driven, fetch_offset=1).batches[0]
     assert batch == log_pb2.RecordBatch(
         base_offset=1,
         record_count=2,
@@ -201,35 +207,35 @@ def test_a_batch_travels_there_and_back(room: LogRoom) -> None:
     )
 
 
-def test_epochs_travel_with_positions_and_a_divergence_names_where(room: LogRoom) -> None:
+def test_epochs_travel_with_positions_and_a_divergence_names_where(driven: DrivenLog) -> None:
     for _ in range(3):
-        room.append(Batch())
-    result = fetched(room)
+        driven.append(Batch())
+    result = fetched(driven)
     assert (result.leader_epoch, result.last_read_epoch, result.HasField("diverging")) == (0, 0, False)
     assert result.HasField("last_read_epoch"), "the epoch 0 is one that was read"
-    assert not fetched(room, fetch_offset=3).HasField("last_read_epoch")
-    diverged = fetched(room, fetch_offset=2, last_read_epoch=7)
+    assert not fetched(driven, fetch_offset=3).HasField("last_read_epoch")
+    diverged = fetched(driven, fetch_offset=2, last_read_epoch=7)
     assert diverged.diverging == log_pb2.EpochEnd(epoch=0, end_offset=2)
     assert (diverged.error_code, diverged.next_offset, len(diverged.batches)) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2, 0)
-    ahead = fetched(room, current_leader_epoch=1)
+    ahead = fetched(driven, current_leader_epoch=1)
     assert (ahead.error_code, ahead.HasField("diverging")) == (ErrorCode.UNKNOWN_LEADER_EPOCH, False)
 
 
-def test_a_topic_tells_why_each_of_its_epochs_began(room: LogRoom) -> None:
+def test_a_topic_tells_why_each_of_its_epochs_began(driven: DrivenLog) -> None:
     """By numbers of the wire, whose 0 is no cause; the stored ones begin with 0."""
-    lost = room.backup()
-    lost.begin_line(LineCause.DATA_LOSS, room.clock.wall_ms())
-    room = LogRoom(lost, room.clock)
-    room.flush()
-    room = room.restore(room.backup())
-    (topic,) = call(room, log_pb2.DescribeTopicsRequest()).topics
+    lost = driven.backup()
+    lost.begin_line(LineCause.DATA_LOSS, driven.clock.wall_ms())
+    driven = DrivenLog(lost, driven.clock)
+    driven.flush()
+    driven = driven.restore(driven.backup())
+    (topic,) = call(driven, log_pb2.DescribeTopicsRequest()).topics
     causes = [leader_epoch(each).cause for each in topic.partitions[0].leader_epochs]
     assert causes == ["created", "data_loss", "restore"]
 
 
-def test_a_plain_batch_comes_back_without_producer_fields(room: LogRoom) -> None:
-    produced(room)
-    batch = fetched(room).batches[0]
+def test_a_plain_batch_comes_back_without_producer_fields(driven: DrivenLog) -> None:
+    produced(driven)
+    batch = fetched(driven).batches[0]
     assert [batch.HasField(name) for name in ("producer_id", "producer_epoch", "base_sequence", "crc32c")] == [
         False,
         False,
@@ -238,11 +244,11 @@ def test_a_plain_batch_comes_back_without_producer_fields(room: LogRoom) -> None
     ]
 
 
-def test_a_marker_is_spelled_out_in_a_raw_read(room: LogRoom) -> None:
+def test_a_marker_is_spelled_out_in_a_raw_read(driven: DrivenLog) -> None:
     producer = transactional()
-    room.append(Batch(producer, 0))
-    room.end(producer, ABORT)
-    result = fetched(room, raw=True)
+    driven.append(Batch(producer, 0))
+    driven.end(producer, ABORT)
+    result = fetched(driven, raw=True)
     marker = result.batches[1]
     assert marker.is_control
     assert marker.marker.HasField("committed"), "an abort is said, too"
@@ -253,10 +259,10 @@ def test_a_marker_is_spelled_out_in_a_raw_read(room: LogRoom) -> None:
     assert (aborted.producer_id, aborted.first_offset, aborted.marker_offset) == (7, 0, 1)
 
 
-def test_a_fetch_says_where_everything_is(room: LogRoom) -> None:
-    room.append(Batch(count=2))
-    room.append(Batch(transactional(), 0))
-    result = fetched(room)
+def test_a_fetch_says_where_everything_is(driven: DrivenLog) -> None:
+    driven.append(Batch(count=2))
+    driven.append(Batch(transactional(), 0))
+    result = fetched(driven)
     assert (result.next_offset, result.high_watermark, result.last_stable_offset, result.log_start_offset) == (
         2,
         3,
@@ -266,18 +272,18 @@ def test_a_fetch_says_where_everything_is(room: LogRoom) -> None:
 
 
 @pytest.mark.parametrize(("level", "end"), [(0, 0), (1, 0), (2, 2)])
-def test_kafkas_numbers_of_isolation_never_show_what_is_not_committed(room: LogRoom, level: Any, end: int) -> None:
+def test_kafkas_numbers_of_isolation_never_show_what_is_not_committed(driven: DrivenLog, level: Any, end: int) -> None:
     """Kafka's 0 is READ_UNCOMMITTED: here that is committed, too, because it is what those send who say nothing."""
-    room.append(Batch(transactional(), 0, count=2))
+    driven.append(Batch(transactional(), 0, count=2))
     query = log_pb2.OffsetQuery(topic=TOPIC, timestamp_ms=-1)
-    listed = call(room, log_pb2.ListOffsetsRequest(isolation_level=level, partitions=[query])).results[0]
+    listed = call(driven, log_pb2.ListOffsetsRequest(isolation_level=level, partitions=[query])).results[0]
     assert (listed.error_code, listed.offset) == (0, end)
 
 
-def test_a_duplicate_that_is_no_longer_remembered_is_no_reason_to_act(room: LogRoom) -> None:
+def test_a_duplicate_that_is_no_longer_remembered_is_no_reason_to_act(driven: DrivenLog) -> None:
     for sequence in range(6):
-        produced(room, producer_id=7, producer_epoch=0, base_sequence=2 * sequence)
-    result = produced(room, producer_id=7, producer_epoch=0, base_sequence=0)
+        produced(driven, producer_id=7, producer_epoch=0, base_sequence=2 * sequence)
+    result = produced(driven, producer_id=7, producer_epoch=0, base_sequence=0)
     assert (result.error_code, result.error_class) == (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorClass.NONE)
     assert (result.base_offset, result.is_duplicate) == (-1, True)
 
@@ -304,13 +310,13 @@ def test_a_duplicate_that_is_no_longer_remembered_is_no_reason_to_act(room: LogR
         ({"crc32c": 1}, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_a_batch_that_means_nothing_is_refused(room: LogRoom, fields: dict[str, Any], expected: ErrorCode) -> None:
-    result = produced(room, **fields)
+def test_a_batch_that_means_nothing_is_refused(driven: DrivenLog, fields: dict[str, Any], expected: ErrorCode) -> None:
+    result = produced(driven, **fields)
     assert (result.error_code, bool(result.error_message)) == (expected, True)
 
 
-def test_a_batch_that_is_missing_is_refused(room: LogRoom) -> None:
-    response = call(room, log_pb2.ProduceRequest(batches=[log_pb2.PartitionBatch(topic=TOPIC)]))
+def test_a_batch_that_is_missing_is_refused(driven: DrivenLog) -> None:
+    response = call(driven, log_pb2.ProduceRequest(batches=[log_pb2.PartitionBatch(topic=TOPIC)]))
     assert response.results[0].error_code == ErrorCode.INVALID_RECORD
 
 
@@ -349,33 +355,33 @@ def test_a_batch_that_is_missing_is_refused(room: LogRoom) -> None:
         ),
     ],
 )
-def test_a_request_that_means_nothing_is_refused_as_a_whole(room: LogRoom, request_: Message) -> None:
-    response = call(room, request_)
+def test_a_request_that_means_nothing_is_refused_as_a_whole(driven: DrivenLog, request_: Message) -> None:
+    response = call(driven, request_)
     assert (response.error_code, response.error_class) == (ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED)
     assert response.error_message
 
 
-def test_a_transactional_request_without_its_id_says_so(room: LogRoom) -> None:
-    response = call(room, produce_request(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
+def test_a_transactional_request_without_its_id_says_so(driven: DrivenLog) -> None:
+    response = call(driven, produce_request(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert "transactional_id" in response.error_message
 
 
-def test_the_version_of_the_client_decides_whether_its_partition_is_added(room: LogRoom) -> None:
+def test_the_version_of_the_client_decides_whether_its_partition_is_added(driven: DrivenLog) -> None:
     request = produce_request(
         transactional_id="tx", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
     )
     request.header.client_txn_version = 1
-    assert call(room, request).results[0].error_code == ErrorCode.INVALID_TXN_STATE
+    assert call(driven, request).results[0].error_code == ErrorCode.INVALID_TXN_STATE
     request.header.client_txn_version = 0
-    assert call(room, request).results[0].error_code == 0
-    assert [question for question, _, _ in room.transactions.questions] == ["verify", "add"]
+    assert call(driven, request).results[0].error_code == 0
+    assert [question for question, _, _ in driven.transactions.questions] == ["verify", "add"]
 
 
-def test_positions_are_listed_in_the_order_asked(room: LogRoom) -> None:
-    room.append(Batch(count=4, timestamp_ms=50))
+def test_positions_are_listed_in_the_order_asked(driven: DrivenLog) -> None:
+    driven.append(Batch(count=4, timestamp_ms=50))
     queries = [log_pb2.OffsetQuery(topic=TOPIC, timestamp_ms=asked) for asked in (-1, -2, 10, 60, -9)]
-    response = call(room, log_pb2.ListOffsetsRequest(partitions=queries))
+    response = call(driven, log_pb2.ListOffsetsRequest(partitions=queries))
     assert [(result.offset, result.timestamp_ms, result.error_code) for result in response.results] == [
         (4, -1, 0),
         (0, -1, 0),
@@ -385,41 +391,41 @@ def test_positions_are_listed_in_the_order_asked(room: LogRoom) -> None:
     ]
 
 
-def test_committed_transactions_are_listed_with_their_place_and_outcome(room: LogRoom) -> None:
+def test_committed_transactions_are_listed_with_their_place_and_outcome(driven: DrivenLog) -> None:
     for number, outcome in enumerate((COMMIT, ABORT, COMMIT)):
         producer = transactional(number)
-        room.append(Batch(producer, 0, count=2))
-        room.end(producer, outcome)
-    room.append(Batch(transactional(3), 0))
+        driven.append(Batch(producer, 0, count=2))
+        driven.end(producer, outcome)
+    driven.append(Batch(transactional(3), 0))
     wanted = log_pb2.OffsetRange(topic=TOPIC, end_offset=100)
-    (listed,) = call(room, log_pb2.ListCommittedTransactionsRequest(partitions=[wanted])).results
+    (listed,) = call(driven, log_pb2.ListCommittedTransactionsRequest(partitions=[wanted])).results
     assert (listed.error_code, listed.topic, listed.next_offset) == (0, TOPIC, 10)
     found = [(each.producer_id, each.first_offset, each.marker_offset, each.csn) for each in listed.transactions]
     assert found == [(0, 0, 2, 1), (2, 6, 8, 3)]
     missing = log_pb2.OffsetRange(topic=TOPIC, partition=9, end_offset=1)
-    (refused,) = call(room, log_pb2.ListCommittedTransactionsRequest(partitions=[missing])).results
+    (refused,) = call(driven, log_pb2.ListCommittedTransactionsRequest(partitions=[missing])).results
     assert (refused.error_code, refused.partition) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 9)
 
 
-def test_without_a_snapshot_what_is_open_is_measured_for_uncommitted_readers_only(room: LogRoom) -> None:
-    room.append(Batch(count=2))
-    room.append(Batch(transactional(), 0, 3))
+def test_without_a_snapshot_what_is_open_is_measured_for_uncommitted_readers_only(driven: DrivenLog) -> None:
+    driven.append(Batch(count=2))
+    driven.append(Batch(transactional(), 0, 3))
     query = log_pb2.MeasureQuery(topic=TOPIC, end_offset=100)
     for level, end in (
         (common_pb2.ISOLATION_LEVEL_READ_COMMITTED, 2),
         (common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED, 5),
     ):
         request_ = log_pb2.MeasureRecordsRequest(partitions=[query], step_bytes=1_000, isolation_level=level)
-        (measured,) = call(room, request_).results
+        (measured,) = call(driven, request_).results
         assert (measured.error_code, measured.next_offset) == (0, end)
         assert [(step.first_offset, step.end_offset, step.records) for step in measured.steps] == [(0, end, end)]
 
 
-def test_what_a_reader_has_before_it_is_counted(room: LogRoom) -> None:
-    room.append(Batch(count=2))
-    room.append(Batch(transactional(), 0, 3))
+def test_what_a_reader_has_before_it_is_counted(driven: DrivenLog) -> None:
+    driven.append(Batch(count=2))
+    driven.append(Batch(transactional(), 0, 3))
     queries = [log_pb2.CountQuery(topic=TOPIC, start_offset=1), log_pb2.CountQuery(topic=TOPIC, partition=9)]
-    counted, refused = call(room, log_pb2.CountRecordsRequest(partitions=queries)).results
+    counted, refused = call(driven, log_pb2.CountRecordsRequest(partitions=queries)).results
     assert (counted.topic, counted.records, counted.committed_records) == (TOPIC, 4, 1)
     assert (counted.next_offset, counted.high_watermark, counted.last_stable_offset) == (5, 5, 2)
     assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

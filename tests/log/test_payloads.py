@@ -34,7 +34,7 @@ from partition_log.batch_checks import (
 from partition_log.requests import Produce, ProduceResult
 from tests.harness.compaction import arrow_payload, records_payload
 from tests.harness.workers import HeldWorker
-from tests.log.log_room import COMMIT, CONTEXT, NOBODY, TOPIC, Batch, LogRoom, Producer, code, transactional
+from tests.log.driven_log import COMMIT, CONTEXT, NOBODY, TOPIC, Batch, DrivenLog, Producer, code, transactional
 
 IDEMPOTENT = Producer(7, 0)
 ROW = (b"k", b"v" * 20, 5, (("h", b"x"),))
@@ -43,11 +43,11 @@ FULL: dict[str, str] = {}
 
 
 @pytest.fixture
-def room() -> LogRoom:
+def driven() -> DrivenLog:
     """A topic with three partitions that takes what every reader can decode."""
-    room = LogRoom()
-    room.create(partition_count=3, config=FULL)
-    return room
+    driven = DrivenLog()
+    driven.create(partition_count=3, config=FULL)
+    return driven
 
 
 def encoded(encoding: Encoding, rows: Any) -> bytes:
@@ -91,11 +91,11 @@ def with_payload(payload: bytes, *, compression: Compression = Compression.NONE,
 @pytest.mark.parametrize("compression", Compression)
 @pytest.mark.parametrize("encoding", [Encoding.RECORDS_V1, Encoding.ARROW_V1])
 def test_what_readers_can_decode_is_stored_as_it_was_sent(
-    room: LogRoom, encoding: Encoding, compression: Compression
+    driven: DrivenLog, encoding: Encoding, compression: Compression
 ) -> None:
     batch = batch_of([ROW] * 3, encoding=encoding, compression=compression)
-    assert room.append(batch).error is None
-    ((_, stored),) = room.read().batches
+    assert driven.append(batch).error is None
+    ((_, stored),) = driven.read().batches
     assert bytes(stored).endswith(batch.payload)
 
 
@@ -152,165 +152,167 @@ def test_what_readers_can_decode_is_stored_as_it_was_sent(
         ),
     ],
 )
-def test_what_no_reader_could_decode_is_refused_and_changes_nothing(room: LogRoom, batch: Any, why: str) -> None:
-    before = room.state()
+def test_what_no_reader_could_decode_is_refused_and_changes_nothing(driven: DrivenLog, batch: Any, why: str) -> None:
+    before = driven.state()
     sent: Batch = batch()
-    result = room.append(sent)
+    result = driven.append(sent)
     assert code(result) is ErrorCode.INVALID_RECORD
     assert result.error is not None
     assert why in result.error.message
-    assert room.state() == before
-    assert room.append(batch_of()).base_offset == 0
+    assert driven.state() == before
+    assert driven.append(batch_of()).base_offset == 0
 
 
-def test_a_batch_damaged_on_its_way_is_told_to_be_sent_again(room: LogRoom) -> None:
+def test_a_batch_damaged_on_its_way_is_told_to_be_sent_again(driven: DrivenLog) -> None:
     """The checksum is looked at first: a payload that is unreadable because it was damaged is not the client's
     fault."""
-    result = room.append(Batch(payload=b"garbage", crc=5))
+    result = driven.append(Batch(payload=b"garbage", crc=5))
     assert code(result) is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_a_topic_may_leave_payloads_to_its_writers() -> None:
-    room = LogRoom()
-    room.create(config={"validate_payload": "header"})
-    assert room.append(Batch(payload=b"garbage")).error is None
-    assert code(room.append(Batch(payload=b"garbage", crc=5))) is ErrorCode.CORRUPT_MESSAGE
-    room = room.crash()
-    assert room.append(Batch(payload=b"garbage")).base_offset == 1
+    driven = DrivenLog()
+    driven.create(config={"validate_payload": "header"})
+    assert driven.append(Batch(payload=b"garbage")).error is None
+    assert code(driven.append(Batch(payload=b"garbage", crc=5))) is ErrorCode.CORRUPT_MESSAGE
+    driven = driven.crash()
+    assert driven.append(Batch(payload=b"garbage")).base_offset == 1
 
 
-def test_what_is_large_is_checked_elsewhere_and_what_is_small_is_not(room: LogRoom) -> None:
-    room.append(batch_of([ROW] * 100))
-    room.append(batch_of([ROW] * 100, compression=Compression.ZSTD))
-    assert room.worker.done_count == 0
-    room.append(large())
-    assert room.worker.done_count == 1
+def test_what_is_large_is_checked_elsewhere_and_what_is_small_is_not(driven: DrivenLog) -> None:
+    driven.append(batch_of([ROW] * 100))
+    driven.append(batch_of([ROW] * 100, compression=Compression.ZSTD))
+    assert driven.worker.done_count == 0
+    driven.append(large())
+    assert driven.worker.done_count == 1
     many = [(None, None, 0, ())] * (RECORDS_HERE_MAX + 1)
-    assert room.append(batch_of(many)).error is None
-    assert room.worker.done_count == 2
+    assert driven.append(batch_of(many)).error is None
+    assert driven.worker.done_count == 2
 
 
 class TestWhileACheckIsUnderWay:
     """One producer's requests are served in the order sent, though the payload of the first is checked elsewhere."""
 
     @pytest.fixture
-    def room(self, room: LogRoom) -> LogRoom:
-        room.worker.is_held = True
-        return room
+    def driven(self, driven: DrivenLog) -> DrivenLog:
+        driven.worker.is_held = True
+        return driven
 
     def results(self, *sent: Pending[list[ProduceResult]]) -> list[Any]:
         return [one.result()[0] for one in sent]
 
-    def test_a_later_batch_waits(self, room: LogRoom) -> None:
-        first = room.send(large(producer=IDEMPOTENT, sequence=0))
-        second = room.send(batch_of(producer=IDEMPOTENT, sequence=100))
-        room.flush()
+    def test_a_later_batch_waits(self, driven: DrivenLog) -> None:
+        first = driven.send(large(producer=IDEMPOTENT, sequence=0))
+        second = driven.send(batch_of(producer=IDEMPOTENT, sequence=100))
+        driven.flush()
         assert not first.is_settled
         assert not second.is_settled
-        room.worker.release()
-        room.flush()
+        driven.worker.release()
+        driven.flush()
         assert [result.base_offset for result in self.results(first, second)] == [0, 100]
 
-    def test_checks_that_end_in_another_order_change_nothing(self, room: LogRoom) -> None:
-        first = room.send(large(producer=IDEMPOTENT, sequence=0))
-        held = room.worker.tasks
-        room.worker.tasks = []
-        second = room.send(large(producer=IDEMPOTENT, sequence=100))
-        room.worker.release()
-        room.flush()
+    def test_checks_that_end_in_another_order_change_nothing(self, driven: DrivenLog) -> None:
+        first = driven.send(large(producer=IDEMPOTENT, sequence=0))
+        held = driven.worker.tasks
+        driven.worker.tasks = []
+        second = driven.send(large(producer=IDEMPOTENT, sequence=100))
+        driven.worker.release()
+        driven.flush()
         assert not second.is_settled
-        room.worker.tasks = held
-        room.worker.release()
-        room.flush()
+        driven.worker.tasks = held
+        driven.worker.release()
+        driven.flush()
         assert [result.base_offset for result in self.results(first, second)] == [0, 100]
 
-    def test_other_producers_do_not_wait(self, room: LogRoom) -> None:
-        room.send(large(producer=IDEMPOTENT, sequence=0))
-        other = room.append(batch_of(producer=Producer(8, 0), sequence=0))
-        nobody = room.append(batch_of())
+    def test_other_producers_do_not_wait(self, driven: DrivenLog) -> None:
+        driven.send(large(producer=IDEMPOTENT, sequence=0))
+        other = driven.append(batch_of(producer=Producer(8, 0), sequence=0))
+        nobody = driven.append(batch_of())
         assert (other.base_offset, nobody.base_offset) == (0, 1)
 
-    def test_a_refused_payload_lets_the_next_batch_find_the_gap(self, room: LogRoom) -> None:
-        room.append(batch_of(producer=IDEMPOTENT, sequence=0))
-        first = room.send(large(producer=IDEMPOTENT, sequence=1, count=99))
-        second = room.send(batch_of(producer=IDEMPOTENT, sequence=100))
-        room.worker.release()
-        room.flush()
+    def test_a_refused_payload_lets_the_next_batch_find_the_gap(self, driven: DrivenLog) -> None:
+        driven.append(batch_of(producer=IDEMPOTENT, sequence=0))
+        first = driven.send(large(producer=IDEMPOTENT, sequence=1, count=99))
+        second = driven.send(batch_of(producer=IDEMPOTENT, sequence=100))
+        driven.worker.release()
+        driven.flush()
         codes = [code(result) for result in self.results(first, second)]
         assert codes == [ErrorCode.INVALID_RECORD, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
 
-    def test_the_batches_of_one_request_are_refused_by_themselves(self, room: LogRoom) -> None:
+    def test_the_batches_of_one_request_are_refused_by_themselves(self, driven: DrivenLog) -> None:
         batches = [
             large(producer=IDEMPOTENT, sequence=0, count=7),
             large(producer=IDEMPOTENT, sequence=0),
             batch_of(producer=Producer(8, 0), sequence=0),
         ]
         items = tuple(batch.item(PartitionName(TOPIC, b"", number)) for number, batch in enumerate(batches))
-        sent = room.log.produce(Produce(None, items), CONTEXT)
-        room.flush()
-        assert room.head(2).log_end_offset == 1, "another producer's batch waits for nobody"
-        room.worker.release()
-        room.flush()
+        sent = driven.log.produce(Produce(None, items), CONTEXT)
+        driven.flush()
+        assert driven.head(2).log_end_offset == 1, "another producer's batch waits for nobody"
+        driven.worker.release()
+        driven.flush()
         assert [code(result) for result in sent.result()] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.NONE]
         assert [result.name.partition for result in sent.result()] == [0, 1, 2]
 
-    def test_a_batch_of_a_transaction_waits_and_so_does_what_follows(self, room: LogRoom) -> None:
+    def test_a_batch_of_a_transaction_waits_and_so_does_what_follows(self, driven: DrivenLog) -> None:
         producer = transactional()
-        first = room.send(large(producer=producer, sequence=0))
-        second = room.send(batch_of(producer=producer, sequence=100))
-        room.flush()
+        first = driven.send(large(producer=producer, sequence=0))
+        second = driven.send(batch_of(producer=producer, sequence=100))
+        driven.flush()
         assert not second.is_settled
-        room.worker.release()
-        room.flush()
+        driven.worker.release()
+        driven.flush()
         assert [result.base_offset for result in self.results(first, second)] == [0, 100]
-        room.end(producer, COMMIT)
-        assert len(room.read_all()) == 101
+        driven.end(producer, COMMIT)
+        assert len(driven.read_all()) == 101
 
-    def test_who_must_not_be_kept_waiting_waits_for_its_own_check(self, room: LogRoom) -> None:
+    def test_who_must_not_be_kept_waiting_waits_for_its_own_check(self, driven: DrivenLog) -> None:
         at_once = CONTEXT.__class__(client_id="test", refuse_concurrent=True)
-        sent = room.send(large(producer=transactional(), sequence=0), context=at_once)
-        room.flush()
+        sent = driven.send(large(producer=transactional(), sequence=0), context=at_once)
+        driven.flush()
         assert not sent.is_settled
-        room.worker.release()
-        room.flush()
+        driven.worker.release()
+        driven.flush()
         assert sent.result()[0].error is None
 
-    def test_a_caller_that_gives_up_leaves_nothing_behind(self, room: LogRoom) -> None:
-        first = room.send(large(producer=IDEMPOTENT, sequence=0))
-        second = room.send(batch_of(producer=IDEMPOTENT, sequence=0))
+    def test_a_caller_that_gives_up_leaves_nothing_behind(self, driven: DrivenLog) -> None:
+        first = driven.send(large(producer=IDEMPOTENT, sequence=0))
+        second = driven.send(batch_of(producer=IDEMPOTENT, sequence=0))
         first.cancel()
-        room.worker.release()
-        room.flush()
+        driven.worker.release()
+        driven.flush()
         assert second.result()[0].base_offset == 0
-        assert (room.checks.waiting_bytes, room.checks.waiting_batches) == (0, 0)
+        assert (driven.checks.waiting_bytes, driven.checks.waiting_batches) == (0, 0)
 
-    def test_a_lost_check_is_told_to_be_sent_again(self, room: LogRoom) -> None:
-        sent = room.send(large(producer=IDEMPOTENT, sequence=0))
-        room.worker.die(WorkerLost("it died"))
-        room.flush()
+    def test_a_lost_check_is_told_to_be_sent_again(self, driven: DrivenLog) -> None:
+        sent = driven.send(large(producer=IDEMPOTENT, sequence=0))
+        driven.worker.die(WorkerLost("it died"))
+        driven.flush()
         assert code(sent.result()[0]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        room.worker.is_held = False
-        assert room.append(large(producer=IDEMPOTENT, sequence=0)).base_offset == 0
+        driven.worker.is_held = False
+        assert driven.append(large(producer=IDEMPOTENT, sequence=0)).base_offset == 0
 
-    def test_more_than_may_wait_are_told_to_come_again(self, room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_more_than_may_wait_are_told_to_come_again(
+        self, driven: DrivenLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("partition_log.batch_checks.WAITING_BYTES_MAX", 500)
-        first, second = room.send(large()), room.send(large(), partition=1)
-        assert 250 < room.checks.waiting_bytes <= 500
+        first, second = driven.send(large()), driven.send(large(), partition=1)
+        assert 250 < driven.checks.waiting_bytes <= 500
         assert code(second.result()[0]) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        room.worker.release()
-        room.flush()
+        driven.worker.release()
+        driven.flush()
         assert first.result()[0].error is None
-        assert room.checks.waiting_bytes == 0
+        assert driven.checks.waiting_bytes == 0
 
-    def test_so_are_many_that_are_small(self, room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_so_are_many_that_are_small(self, driven: DrivenLog, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("partition_log.batch_checks.WAITING_BATCHES_MAX", 2)
         damaged = Batch(payload=b"no gzip", changes={"compression": Compression.GZIP})
-        *waiting, refused = [room.send(damaged) for _ in range(3)]
+        *waiting, refused = [driven.send(damaged) for _ in range(3)]
         assert code(refused.result()[0]) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        room.worker.release()
-        room.flush()
+        driven.worker.release()
+        driven.flush()
         assert [code(sent.result()[0]) for sent in waiting] == [ErrorCode.INVALID_RECORD] * 2
-        assert room.checks.waiting_batches == 0
+        assert driven.checks.waiting_batches == 0
 
 
 CONTENT = st.none() | st.binary(max_size=20)
@@ -476,64 +478,68 @@ class TestWhatMayHoldMuch:
         return parsed
 
     @pytest.mark.parametrize("record", [b"\n\0", b"\x8a\0\0"], ids=["shortest tag", "longer tag"])
-    def test_more_records_than_it_says(self, room: LogRoom, parsed: list[int], record: bytes) -> None:
+    def test_more_records_than_it_says(self, driven: DrivenLog, parsed: list[int], record: bytes) -> None:
         payload = record * ((MEBI - KIBI) // len(record))
         for count in (1, 1_000):
             parsed.clear()
-            room.worker.is_held = True
-            sent = room.send(with_payload(payload, count=count))
+            driven.worker.is_held = True
+            sent = driven.send(with_payload(payload, count=count))
             assert not parsed, "so many are not parsed on the loop"
-            room.worker.is_held = False
-            room.worker.release()
-            room.flush()
+            driven.worker.is_held = False
+            driven.worker.release()
+            driven.flush()
             (result,) = sent.result()
             assert result.error is not None
             assert f"holds {count} records and holds more" in result.error.message
             assert len(parsed) == 1, "nor behind the piece that has too many"
             assert parsed[0] <= 256 * KIBI // len(record)
 
-    def test_what_is_parsed_on_the_loop_has_a_bounded_number_of_records(self, room: LogRoom, parsed: list[int]) -> None:
+    def test_what_is_parsed_on_the_loop_has_a_bounded_number_of_records(
+        self, driven: DrivenLog, parsed: list[int]
+    ) -> None:
         """The worker is not asked, whatever lies in the values, unless it looks like records."""
         for content in (b"v" * 100, b"one\ntwo\n" * 12, b'{"name": "value"}' * 6):
             rows = [(None, content, 5, ())] * (512 * KIBI // (len(content) + 4))
-            assert room.append(batch_of(rows)).error is None
-        assert room.worker.done_count == 1, "one line in four bytes may be a record"
+            assert driven.append(batch_of(rows)).error is None
+        assert driven.worker.done_count == 1, "one line in four bytes may be a record"
         lines = [(None, b"\n" * 500 * KIBI, 5, ())]
-        assert room.append(batch_of(lines)).error is None
-        assert room.worker.done_count == 2
+        assert driven.append(batch_of(lines)).error is None
+        assert driven.worker.done_count == 2
 
     @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
-    def test_a_record_of_nothing_but_headers(self, room: LogRoom, parsed: list[int], compression: Compression) -> None:
+    def test_a_record_of_nothing_but_headers(
+        self, driven: DrivenLog, parsed: list[int], compression: Compression
+    ) -> None:
         def record(field_count: int) -> Batch:
             content = b'"\0' * field_count
             return with_payload(pack(field_prefix(b"\n", len(content)) + content, compression), compression=compression)
 
-        assert room.append(record(FIELDS_MAX)).error is None
+        assert driven.append(record(FIELDS_MAX)).error is None
         assert parsed == [1]
         for more in (1, 300_000):
-            refused = room.append(record(FIELDS_MAX + more))
+            refused = driven.append(record(FIELDS_MAX + more))
             assert code(refused) is ErrorCode.INVALID_RECORD
             assert refused.error is not None
             assert f"its record 0 has more than {FIELDS_MAX} fields" in refused.error.message
         assert parsed == [1], "it was never parsed"
 
-    def test_arrow_with_many_headers_is_checked_elsewhere(self, room: LogRoom) -> None:
+    def test_arrow_with_many_headers_is_checked_elsewhere(self, driven: DrivenLog) -> None:
         many = [(None, None, 5, (("", None),) * (RECORDS_HERE_MAX + 1))]
-        assert room.append(batch_of(many, encoding=Encoding.ARROW_V1)).error is None
-        assert room.worker.done_count == 1
+        assert driven.append(batch_of(many, encoding=Encoding.ARROW_V1)).error is None
+        assert driven.worker.done_count == 1
         assert len(read(batch_of(many, encoding=Encoding.ARROW_V1))) == 1
 
-    def test_what_a_newer_writer_adds_may_be_large(self, room: LogRoom) -> None:
+    def test_what_a_newer_writer_adds_may_be_large(self, driven: DrivenLog) -> None:
         """Only records have a limit to their fields: what is not known here is no message of ours."""
         unknown = bytes_field(9) + field_prefix(b"", 400 * KIBI) + b"\x78\x05" * (200 * KIBI)
         payload = pack(encode_records([ROW]) + unknown, Compression.ZSTD)
-        assert room.append(with_payload(payload, compression=Compression.ZSTD)).error is None
+        assert driven.append(with_payload(payload, compression=Compression.ZSTD)).error is None
 
 
-def test_records_of_newer_writers_are_taken(room: LogRoom) -> None:
+def test_records_of_newer_writers_are_taken(driven: DrivenLog) -> None:
     """Fields that are not known here are skipped by every reader."""
     newer = log.Records(records=[log.Record(key=b"k")]).SerializeToString() + b"\x78\x05" + b"\x82\x01\x02hi"
-    assert room.append(with_payload(newer)).error is None
+    assert driven.append(with_payload(newer)).error is None
     packed = pack(newer * (70 * KIBI // len(newer)), Compression.ZSTD)
     count = 70 * KIBI // len(newer)
-    assert room.append(with_payload(packed, compression=Compression.ZSTD, count=count)).error is None
+    assert driven.append(with_payload(packed, compression=Compression.ZSTD, count=count)).error is None

@@ -21,7 +21,7 @@ from partition_log.requests import (
     TopicName,
     TopicResult,
 )
-from tests.log.log_room import ABORT, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
+from tests.log.driven_log import ABORT, CONTEXT, TOPIC, Batch, DrivenLog, code, transactional
 
 TX = transactional()
 LIMIT = Limits().partitions_per_topic_max
@@ -31,9 +31,9 @@ def more(name: str, count: int, topic_id: bytes = b"", *, validate_only: bool = 
     return MorePartitions(name, topic_id, count, validate_only)
 
 
-def extend(room: LogRoom, *topics: MorePartitions, context: CallContext = CONTEXT) -> list[TopicResult]:
-    changed = room.topics.create_partitions(CreatePartitions(topics), context)
-    room.flush()
+def extend(driven: DrivenLog, *topics: MorePartitions, context: CallContext = CONTEXT) -> list[TopicResult]:
+    changed = driven.topics.create_partitions(CreatePartitions(topics), context)
+    driven.flush()
     return changed.result()
 
 
@@ -47,70 +47,70 @@ def change(
     return TopicToAlter(name, topic_id, SettingsChange(wanted or {}, unset), validate_only)
 
 
-def alter(room: LogRoom, *topics: TopicToAlter, context: CallContext = CONTEXT) -> list[TopicConfigs]:
-    changed = room.topics.alter_topic_configs(AlterTopicConfigs(topics), context)
-    room.flush()
+def alter(driven: DrivenLog, *topics: TopicToAlter, context: CallContext = CONTEXT) -> list[TopicConfigs]:
+    changed = driven.topics.alter_topic_configs(AlterTopicConfigs(topics), context)
+    driven.flush()
     return changed.result()
 
 
-def counts(room: LogRoom) -> dict[str, int]:
-    return {topic.name: len(topic.heads) for topic in room.topics.describe_topics(DescribeTopics(), CONTEXT)}
+def counts(driven: DrivenLog) -> dict[str, int]:
+    return {topic.name: len(topic.heads) for topic in driven.topics.describe_topics(DescribeTopics(), CONTEXT)}
 
 
-def settings(room: LogRoom, name: str = TOPIC) -> dict[str, tuple[str, Origin]]:
-    (found,) = room.topics.describe_topic_configs(DescribeTopicConfigs([TopicName(name)]), CONTEXT)
+def settings(driven: DrivenLog, name: str = TOPIC) -> dict[str, tuple[str, Origin]]:
+    (found,) = driven.topics.describe_topic_configs(DescribeTopicConfigs([TopicName(name)]), CONTEXT)
     assert found.error is None
     return {each.name: (each.value, each.origin) for each in found.settings}
 
 
-def staged(room: LogRoom) -> int:
+def staged(driven: DrivenLog) -> int:
     """How much was ever made durable: a refusal adds nothing."""
-    room.flush()
-    return room.runtime.groups.durable_version
+    driven.flush()
+    return driven.runtime.groups.durable_version
 
 
 class TestPartitions:
-    def test_new_partitions_are_behind_the_old_ones_which_stay_as_they_are(self, room: LogRoom) -> None:
-        room.append(Batch(count=3), partition=1)
-        ordinals = [room.ordinal(0), room.ordinal(1)]
-        (result,) = extend(room, more(TOPIC, 5))
+    def test_new_partitions_are_behind_the_old_ones_which_stay_as_they_are(self, driven: DrivenLog) -> None:
+        driven.append(Batch(count=3), partition=1)
+        ordinals = [driven.ordinal(0), driven.ordinal(1)]
+        (result,) = extend(driven, more(TOPIC, 5))
         assert (result.error, result.partition_count) == (None, 5)
-        assert [room.ordinal(partition) for partition in range(2)] == ordinals
-        assert len({room.ordinal(partition) for partition in range(5)}) == 5
-        assert room.append(Batch(), partition=4).base_offset == 0
-        assert room.append(Batch(), partition=1).base_offset == 3
-        again = room.crash()
-        assert again.state() == room.state()
+        assert [driven.ordinal(partition) for partition in range(2)] == ordinals
+        assert len({driven.ordinal(partition) for partition in range(5)}) == 5
+        assert driven.append(Batch(), partition=4).base_offset == 0
+        assert driven.append(Batch(), partition=1).base_offset == 3
+        again = driven.crash()
+        assert again.state() == driven.state()
         assert counts(again) == {TOPIC: 5}
 
-    def test_nothing_is_told_and_nothing_shown_before_it_is_durable(self, room: LogRoom) -> None:
-        extended = room.topics.create_partitions(CreatePartitions([more(TOPIC, 3)]), CONTEXT)
+    def test_nothing_is_told_and_nothing_shown_before_it_is_durable(self, driven: DrivenLog) -> None:
+        extended = driven.topics.create_partitions(CreatePartitions([more(TOPIC, 3)]), CONTEXT)
         assert not extended.is_settled
-        assert counts(room) == {TOPIC: 2}
-        reader = room.fetch(partition=2, wait_ms_max=100)
-        appended = room.send(Batch(), partition=2)
+        assert counts(driven) == {TOPIC: 2}
+        reader = driven.fetch(partition=2, wait_ms_max=100)
+        appended = driven.send(Batch(), partition=2)
         assert not appended.is_settled
-        room.flush()
+        driven.flush()
         assert code(reader.result()[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (extended.result()[0].error, appended.result()[0].base_offset) == (None, 0)
 
     @pytest.mark.parametrize("kept_groups", [0, 1])
-    def test_a_crash_leaves_all_of_the_new_partitions_or_none(self, room: LogRoom, kept_groups: int) -> None:
-        room.topics.create_partitions(CreatePartitions([more(TOPIC, 9)]), CONTEXT)
-        room.runtime.groups.seal()
-        again = room.crash(kept_groups)
+    def test_a_crash_leaves_all_of_the_new_partitions_or_none(self, driven: DrivenLog, kept_groups: int) -> None:
+        driven.topics.create_partitions(CreatePartitions([more(TOPIC, 9)]), CONTEXT)
+        driven.runtime.groups.seal()
+        again = driven.crash(kept_groups)
         assert counts(again) == {TOPIC: 9 if kept_groups else 2}
         last = max(again.ordinal(partition) for partition in range(counts(again)[TOPIC]))
         again.create("other")
         assert again.ordinal(0, "other") > last
 
-    def test_a_deletion_takes_the_new_partitions_too(self, room: LogRoom) -> None:
-        extend(room, more(TOPIC, 4))
-        room.append(Batch(TX, 0), partition=3)
-        room.end(TX, ABORT, partition=3)
-        room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
-        room.flush()
-        assert counts(room.crash()) == {}
+    def test_a_deletion_takes_the_new_partitions_too(self, driven: DrivenLog) -> None:
+        extend(driven, more(TOPIC, 4))
+        driven.append(Batch(TX, 0), partition=3)
+        driven.end(TX, ABORT, partition=3)
+        driven.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
+        driven.flush()
+        assert counts(driven.crash()) == {}
 
     @pytest.mark.parametrize(
         ("count", "why"),
@@ -124,62 +124,66 @@ class TestPartitions:
             (2**31 - 1, f"may have up to {LIMIT}"),
         ],
     )
-    def test_what_no_topic_can_have_is_refused_and_changes_nothing(self, room: LogRoom, count: int, why: str) -> None:
-        before = staged(room)
-        (result,) = extend(room, more(TOPIC, count))
+    def test_what_no_topic_can_have_is_refused_and_changes_nothing(
+        self, driven: DrivenLog, count: int, why: str
+    ) -> None:
+        before = staged(driven)
+        (result,) = extend(driven, more(TOPIC, count))
         assert code(result) is ErrorCode.INVALID_PARTITIONS
         assert result.error is not None
         assert why in result.error.message
-        assert (counts(room), staged(room)) == ({TOPIC: 2}, before)
+        assert (counts(driven), staged(driven)) == ({TOPIC: 2}, before)
 
-    def test_ordinals_that_are_used_up_are_refused(self, room: LogRoom) -> None:
-        room.catalog.replay(OrdinalsAllocated(ORDINAL_MAX - 2))
-        (result,) = extend(room, more(TOPIC, 5))
+    def test_ordinals_that_are_used_up_are_refused(self, driven: DrivenLog) -> None:
+        driven.catalog.replay(OrdinalsAllocated(ORDINAL_MAX - 2))
+        (result,) = extend(driven, more(TOPIC, 5))
         assert code(result) is ErrorCode.INVALID_PARTITIONS
-        assert extend(room, more(TOPIC, 4))[0].error is None
+        assert extend(driven, more(TOPIC, 4))[0].error is None
 
-    def test_each_topic_is_extended_or_refused_by_itself(self, room: LogRoom) -> None:
-        other_id = room.create("other")
-        results = extend(room, more("missing", 3), more(TOPIC, 1), more("", 3, other_id), more("bad name", 3))
+    def test_each_topic_is_extended_or_refused_by_itself(self, driven: DrivenLog) -> None:
+        other_id = driven.create("other")
+        results = extend(driven, more("missing", 3), more(TOPIC, 1), more("", 3, other_id), more("bad name", 3))
         assert [code(result) for result in results] == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.INVALID_PARTITIONS,
             ErrorCode.NONE,
             ErrorCode.INVALID_TOPIC_EXCEPTION,
         ]
-        assert counts(room) == {TOPIC: 2, "other": 3}
+        assert counts(driven) == {TOPIC: 2, "other": 3}
 
-    def test_a_topic_that_is_named_twice_is_refused_both_times(self, room: LogRoom) -> None:
-        topic_id = room.create("other")
-        results = extend(room, more("other", 3), more(TOPIC, 3), more("", 4, topic_id))
+    def test_a_topic_that_is_named_twice_is_refused_both_times(self, driven: DrivenLog) -> None:
+        topic_id = driven.create("other")
+        results = extend(driven, more("other", 3), more(TOPIC, 3), more("", 4, topic_id))
         assert [code(result) for result in results] == [
             ErrorCode.INVALID_REQUEST,
             ErrorCode.NONE,
             ErrorCode.INVALID_REQUEST,
         ]
-        assert counts(room) == {TOPIC: 3, "other": 1}
+        assert counts(driven) == {TOPIC: 3, "other": 1}
 
-    def test_a_topic_that_was_deleted_is_not_extended_by_its_old_id(self, room: LogRoom) -> None:
-        old_id = room.catalog.resolve(TOPIC, b"", 0).topic_id
-        room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
-        results = extend(room, more("", 3, old_id))
-        room.create(partition_count=2)
-        results += extend(room, more(TOPIC, 3, old_id))
+    def test_a_topic_that_was_deleted_is_not_extended_by_its_old_id(self, driven: DrivenLog) -> None:
+        old_id = driven.catalog.resolve(TOPIC, b"", 0).topic_id
+        driven.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
+        results = extend(driven, more("", 3, old_id))
+        driven.create(partition_count=2)
+        results += extend(driven, more(TOPIC, 3, old_id))
         assert [code(result) for result in results] == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID]
-        assert counts(room) == {TOPIC: 2}
+        assert counts(driven) == {TOPIC: 2}
 
-    def test_a_dry_run_answers_the_same_and_changes_nothing(self, room: LogRoom) -> None:
-        before = staged(room)
-        good, bad = extend(room, more(TOPIC, 3, validate_only=True)) + extend(room, more(TOPIC, 1, validate_only=True))
+    def test_a_dry_run_answers_the_same_and_changes_nothing(self, driven: DrivenLog) -> None:
+        before = staged(driven)
+        good, bad = extend(driven, more(TOPIC, 3, validate_only=True)) + extend(
+            driven, more(TOPIC, 1, validate_only=True)
+        )
         assert (good.error, good.partition_count, code(bad)) == (None, 3, ErrorCode.INVALID_PARTITIONS)
-        assert (counts(room), staged(room)) == ({TOPIC: 2}, before)
+        assert (counts(driven), staged(driven)) == ({TOPIC: 2}, before)
 
 
 class TestSettings:
     def test_each_value_says_where_it_comes_from(self) -> None:
-        room = LogRoom(default_retention=Retention(retention_ms=5_000))
-        room.create(config={"validate_payload": "header"})
-        assert settings(room) == {
+        driven = DrivenLog(default_retention=Retention(retention_ms=5_000))
+        driven.create(config={"validate_payload": "header"})
+        assert settings(driven) == {
             "validate_payload": ("header", Origin.TOPIC),
             "retention_ms": ("5000", Origin.SERVER),
             "retention_bytes": ("-1", Origin.DEFAULT),
@@ -187,28 +191,28 @@ class TestSettings:
         }
 
     def test_what_is_altered_holds_and_what_is_unset_is_the_servers_again(self) -> None:
-        room = LogRoom(default_retention=Retention(retention_ms=5_000))
-        room.create(config={"retention_ms": "7", "retention_bytes": "8"})
-        (answered,) = alter(room, change(TOPIC, {"retention_bytes": "9"}, "retention_ms"))
-        for each in (room, room.crash()):
+        driven = DrivenLog(default_retention=Retention(retention_ms=5_000))
+        driven.create(config={"retention_ms": "7", "retention_bytes": "8"})
+        (answered,) = alter(driven, change(TOPIC, {"retention_bytes": "9"}, "retention_ms"))
+        for each in (driven, driven.crash()):
             assert settings(each)["retention_ms"] == ("5000", Origin.SERVER)
             assert settings(each)["retention_bytes"] == ("9", Origin.TOPIC)
         assert {each.name: each.value for each in answered.settings}["retention_bytes"] == "9"
 
     def test_a_setting_takes_effect_at_once_on_partitions_that_serve(self) -> None:
-        room = LogRoom()
-        room.create(config={})
-        assert code(room.append(Batch())) is ErrorCode.INVALID_RECORD
-        alter(room, change(TOPIC, {"validate_payload": "header"}))
-        assert room.append(Batch()).error is None
-        alter(room, change(TOPIC, None, "validate_payload"))
-        assert code(room.append(Batch())) is ErrorCode.INVALID_RECORD
+        driven = DrivenLog()
+        driven.create(config={})
+        assert code(driven.append(Batch())) is ErrorCode.INVALID_RECORD
+        alter(driven, change(TOPIC, {"validate_payload": "header"}))
+        assert driven.append(Batch()).error is None
+        alter(driven, change(TOPIC, None, "validate_payload"))
+        assert code(driven.append(Batch())) is ErrorCode.INVALID_RECORD
 
-    def test_to_repeat_a_change_is_success_and_writes_nothing(self, room: LogRoom) -> None:
-        alter(room, change(TOPIC, {"retention_ms": "7"}))
-        before = staged(room)
-        (result,) = alter(room, change(TOPIC, {"retention_ms": "7"}))
-        assert (result.error, staged(room)) == (None, before)
+    def test_to_repeat_a_change_is_success_and_writes_nothing(self, driven: DrivenLog) -> None:
+        alter(driven, change(TOPIC, {"retention_ms": "7"}))
+        before = staged(driven)
+        (result,) = alter(driven, change(TOPIC, {"retention_ms": "7"}))
+        assert (result.error, staged(driven)) == (None, before)
 
     @pytest.mark.parametrize(
         ("wanted", "why"),
@@ -226,23 +230,23 @@ class TestSettings:
         ],
     )
     def test_what_no_setting_can_be_is_refused_and_changes_nothing(
-        self, room: LogRoom, wanted: TopicToAlter, why: str
+        self, driven: DrivenLog, wanted: TopicToAlter, why: str
     ) -> None:
-        before, held = staged(room), settings(room)
-        (result,) = alter(room, wanted)
+        before, held = staged(driven), settings(driven)
+        (result,) = alter(driven, wanted)
         assert code(result) is ErrorCode.INVALID_CONFIG
         assert result.error is not None
         assert why in result.error.message
-        assert (settings(room), staged(room)) == (held, before)
+        assert (settings(driven), staged(driven)) == (held, before)
 
-    def test_a_change_of_nothing_is_refused(self, room: LogRoom) -> None:
-        (result,) = alter(room, change(TOPIC))
+    def test_a_change_of_nothing_is_refused(self, driven: DrivenLog) -> None:
+        (result,) = alter(driven, change(TOPIC))
         assert code(result) is ErrorCode.INVALID_REQUEST
 
-    def test_each_topic_is_altered_or_refused_by_itself(self, room: LogRoom) -> None:
-        topic_id = room.create("other")
+    def test_each_topic_is_altered_or_refused_by_itself(self, driven: DrivenLog) -> None:
+        topic_id = driven.create("other")
         results = alter(
-            room,
+            driven,
             change("missing", {"retention_ms": "5"}),
             change(TOPIC, {"retention_ms": "5"}),
             change("other", {"retention_ms": "5"}),
@@ -254,34 +258,34 @@ class TestSettings:
             ErrorCode.INVALID_REQUEST,
             ErrorCode.INVALID_REQUEST,
         ]
-        assert settings(room)["retention_ms"] == ("5", Origin.TOPIC)
-        assert settings(room, "other")["retention_ms"] == ("-1", Origin.DEFAULT)
+        assert settings(driven)["retention_ms"] == ("5", Origin.TOPIC)
+        assert settings(driven, "other")["retention_ms"] == ("-1", Origin.DEFAULT)
 
-    def test_a_dry_run_shows_what_would_be_and_changes_nothing(self, room: LogRoom) -> None:
-        before, held = staged(room), settings(room)
-        (result,) = alter(room, change(TOPIC, {"retention_ms": "5"}, "validate_payload", validate_only=True))
+    def test_a_dry_run_shows_what_would_be_and_changes_nothing(self, driven: DrivenLog) -> None:
+        before, held = staged(driven), settings(driven)
+        (result,) = alter(driven, change(TOPIC, {"retention_ms": "5"}, "validate_payload", validate_only=True))
         assert {each.name: (each.value, each.origin) for each in result.settings} == {
             "validate_payload": ("full", Origin.DEFAULT),
             "retention_ms": ("5", Origin.TOPIC),
             "retention_bytes": ("-1", Origin.DEFAULT),
             "timestamp_after_max_ms": ("-1", Origin.DEFAULT),
         }
-        assert (settings(room), staged(room)) == (held, before)
+        assert (settings(driven), staged(driven)) == (held, before)
 
-    def test_what_a_newer_program_set_stays_and_may_be_unset(self, room: LogRoom) -> None:
-        topic = room.catalog.topic(TOPIC, b"")
+    def test_what_a_newer_program_set_stays_and_may_be_unset(self, driven: DrivenLog) -> None:
+        topic = driven.catalog.topic(TOPIC, b"")
         newer = Topic(topic.name, topic.topic_id, topic.partition_ordinals, topic.created_ms, (("new_thing", "1"),))
-        room.catalog.replay(TopicSet(newer))
-        alter(room, change(TOPIC, {"retention_ms": "5"}))
-        assert room.catalog.topic(TOPIC, b"").settings == (("new_thing", "1"), ("retention_ms", "5"))
-        assert alter(room, change(TOPIC, None, "new_thing"))[0].error is None
-        assert room.catalog.topic(TOPIC, b"").settings == (("retention_ms", "5"),)
+        driven.catalog.replay(TopicSet(newer))
+        alter(driven, change(TOPIC, {"retention_ms": "5"}))
+        assert driven.catalog.topic(TOPIC, b"").settings == (("new_thing", "1"), ("retention_ms", "5"))
+        assert alter(driven, change(TOPIC, None, "new_thing"))[0].error is None
+        assert driven.catalog.topic(TOPIC, b"").settings == (("retention_ms", "5"),)
 
-    def test_growing_keeps_settings_and_altering_keeps_partitions(self, room: LogRoom) -> None:
-        held = room.catalog.topic(TOPIC, b"").settings
-        extend(room, more(TOPIC, 4))
-        alter(room, change(TOPIC, {"retention_ms": "5"}))
-        topic = room.crash().catalog.topic(TOPIC, b"")
+    def test_growing_keeps_settings_and_altering_keeps_partitions(self, driven: DrivenLog) -> None:
+        held = driven.catalog.topic(TOPIC, b"").settings
+        extend(driven, more(TOPIC, 4))
+        alter(driven, change(TOPIC, {"retention_ms": "5"}))
+        topic = driven.crash().catalog.topic(TOPIC, b"")
         assert (len(topic.partition_ordinals), topic.settings) == (4, tuple(sorted((*held, ("retention_ms", "5")))))
 
 
@@ -297,22 +301,22 @@ class Without(AllowAll):
 
 class TestPermissions:
     def test_partitions_need_alter(self) -> None:
-        room = LogRoom(authorizer=Without(Permission.ALTER))
-        room.create()
-        results = extend(room, more(TOPIC, 2), more("missing", 2))
+        driven = DrivenLog(authorizer=Without(Permission.ALTER))
+        driven.create()
+        results = extend(driven, more(TOPIC, 2), more("missing", 2))
         assert {code(result) for result in results} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-        assert counts(room) == {TOPIC: 1}
+        assert counts(driven) == {TOPIC: 1}
 
     def test_settings_need_alter_configs(self) -> None:
-        room = LogRoom(authorizer=Without(Permission.ALTER_CONFIGS))
-        room.create()
-        results = alter(room, change(TOPIC, {"retention_ms": "1"}), change("missing", {"retention_ms": "1"}))
+        driven = DrivenLog(authorizer=Without(Permission.ALTER_CONFIGS))
+        driven.create()
+        results = alter(driven, change(TOPIC, {"retention_ms": "1"}), change("missing", {"retention_ms": "1"}))
         assert {code(result) for result in results} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-        assert settings(room)["retention_ms"] == ("-1", Origin.DEFAULT)
+        assert settings(driven)["retention_ms"] == ("-1", Origin.DEFAULT)
 
     def test_who_may_not_see_settings_is_refused_by_name_and_gets_none_of_all(self) -> None:
-        room = LogRoom(authorizer=Without(Permission.DESCRIBE_CONFIGS))
-        room.create()
-        (named,) = room.topics.describe_topic_configs(DescribeTopicConfigs([TopicName(TOPIC)]), CONTEXT)
+        driven = DrivenLog(authorizer=Without(Permission.DESCRIBE_CONFIGS))
+        driven.create()
+        (named,) = driven.topics.describe_topic_configs(DescribeTopicConfigs([TopicName(TOPIC)]), CONTEXT)
         assert code(named) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert room.topics.describe_topic_configs(DescribeTopicConfigs(), CONTEXT) == []
+        assert driven.topics.describe_topic_configs(DescribeTopicConfigs(), CONTEXT) == []

@@ -12,7 +12,7 @@ from coordinator_runtime.ports import CallContext, KnownConnection
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
 from tests.harness.gated import GatedDispatcher
-from tests.log.log_room import Batch, LogRoom
+from tests.log.driven_log import Batch, DrivenLog
 from tests.server.fake_servicer import LIST_TRANSACTIONS, SERVICE, FakeTransactionServicer
 
 
@@ -61,15 +61,15 @@ def test_an_answer_larger_than_the_room_is_refused_once_it_is_there() -> None:
 
 
 def test_what_a_waiting_fetch_holds_itself_does_not_stand_in_its_way() -> None:
-    room = LogRoom()
-    room.create()
+    driven = DrivenLog()
+    driven.create()
     answers = AnswerBytes(AnswerLimits(bytes_max=20_000, connection_bytes_max=20_000))
-    room.log.fetcher.room = answers
-    room.append(Batch(payload=b"x" * 6_000))
-    waiting = room.fetch(wait_ms_max=1_000, bytes_min=100_000)
+    driven.log.fetcher.room = answers
+    driven.append(Batch(payload=b"x" * 6_000))
+    waiting = driven.fetch(wait_ms_max=1_000, bytes_min=100_000)
     answers.hold("other", 10_000)
     assert not waiting.is_settled
     assert answers.held_bytes > 16_000
-    room.clock.advance(1_000)
-    room.runtime.run_due_timers()
+    driven.clock.advance(1_000)
+    driven.runtime.run_due_timers()
     assert waiting.result()

@@ -108,8 +108,8 @@ class Batch:
         return ClientBatch(name, BatchHeader(**{**fields, **self.changes}), self.payload, self.crc)
 
 
-class LogRoom:
-    """Everything of the partition log on one store. `crash` gives the room that a restart finds."""
+class DrivenLog:
+    """Everything of the partition log on one store. `crash` gives the one that a restart finds."""
 
     def __init__(
         self,
@@ -190,14 +190,14 @@ class LogRoom:
     def flush(self) -> None:
         self.driver.settle()
 
-    def crash(self, kept_groups: int = 0) -> LogRoom:
+    def crash(self, kept_groups: int = 0) -> DrivenLog:
         """What a restart finds: everything flushed, and the first groups of what was not."""
         assert isinstance(self.store, MemoryStore)
         self.driver.write_unsynced(kept_groups)
         return self._reopened(self.store.crash(kept_groups=kept_groups))
 
-    def _reopened(self, store: Store) -> LogRoom:
-        return LogRoom(
+    def _reopened(self, store: Store) -> DrivenLog:
+        return DrivenLog(
             store,
             self.clock,
             config=self.config,
@@ -211,13 +211,13 @@ class LogRoom:
         assert isinstance(self.store, MemoryStore)
         return self.store.copy()
 
-    def restore(self, backup: MemoryStore) -> LogRoom:
+    def restore(self, backup: MemoryStore) -> DrivenLog:
         """What a start finds where a backup took the place of this store."""
         store = backup.copy()
         store.begin_line(LineCause.RESTORE, self.clock.wall_ms())
-        room = self._reopened(store)
-        room.flush()
-        return room
+        driven = self._reopened(store)
+        driven.flush()
+        return driven
 
     def remove(self) -> None:
         """One round of retention and removal, durable when this returns."""
@@ -394,13 +394,13 @@ def code(result: Any) -> ErrorCode:
     return ErrorCode.NONE if error is None else error.code
 
 
-def read_around(room: LogRoom, **fields: Any) -> tuple[list[int], list[tuple[int, int]]]:
+def read_around(driven: DrivenLog, **fields: Any) -> tuple[list[int], list[tuple[int, int]]]:
     """Offsets that a reader gets who goes on behind every damage, and what it had to leave out."""
     offsets: list[int] = []
     left_out: list[tuple[int, int]] = []
-    at, end = 0, room.head().log_end_offset
+    at, end = 0, driven.head().log_end_offset
     while at < end:
-        result = room.read(fetch_offset=at, **fields)
+        result = driven.read(fetch_offset=at, **fields)
         offsets += offsets_of(result)
         assert result.next_offset > at, "every answer leads on"
         if code(result) is ErrorCode.CORRUPT_MESSAGE:

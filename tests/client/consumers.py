@@ -1,4 +1,4 @@
-"""What tests of consumers do again and again."""
+"""A fake cluster for the tests of consumers, and what they do with it again and again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.client.world import World
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
-class Room:
+class FakeCluster:
     """A topic "t" with three partitions, a group that the test leads, and a consumer."""
 
     def __init__(self, world: World | None = None) -> None:
@@ -46,7 +46,7 @@ class Room:
         return [number for topic in beat.topic_partitions.topics for number in topic.partitions]
 
 
-class ClassicRoom(Room):
+class ClassicCluster(FakeCluster):
     """The same with a classic group."""
 
     def __init__(self) -> None:

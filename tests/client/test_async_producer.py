@@ -21,7 +21,7 @@ from tests.client.async_view import ProducerView, Stepper
 from tests.client.fake_channel import SessionWorld, Weather
 from tests.client.fake_server import refuse
 from tests.client.test_producer_faults import WholeSessionSimulation, explore
-from tests.client.test_transaction_offsets import TransactionRoom
+from tests.client.test_transaction_offsets import TransactionCluster
 from tests.client.world import Fault, Held, World
 
 ASYNC_SEEDS = 25
@@ -284,18 +284,18 @@ def test_somebody_else_decides() -> None:
 
 
 def test_offsets_commit_with_it() -> None:
-    room = TransactionRoom()
-    consumer = room.reading()
+    cluster = TransactionCluster()
+    consumer = cluster.reading()
     batch = consumer.poll()
 
     async def body() -> None:
-        producer = producer_in(room.world)
+        producer = producer_in(cluster.world)
         async with producer.transaction() as txn:
             await txn.send("out", b"x")
             txn.commit_offsets(consumer, batch)
 
-    room.world.run(body())
-    (request,) = room.world.requests(Method.TRANSACT)
+    cluster.world.run(body())
+    (request,) = cluster.world.requests(Method.TRANSACT)
     assert request.groups[0].topics[0].partitions[0].committed_offset == 2
 
 

@@ -27,7 +27,7 @@ from coordinator_client.errors import Loss
 from coordinator_client.loops import Loop
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
-from tests.client.consumers import Room
+from tests.client.consumers import FakeCluster
 from tests.client.world import Fault, World
 
 REFUSED = "Connection refused"
@@ -209,7 +209,7 @@ def test_with_no_time_to_wait_it_looks_once_and_gives_a_silent_program_its_time(
 
 
 def test_a_consumer_polls_on_while_it_waits(world: World) -> None:
-    Room(world).group.give(0)
+    FakeCluster(world).group.give(0)
     look = FakeLook(world, up_at_ms=60_000)
     consumer = Consumer(connection_in(world, look, wait_ms=None), group_id="g")
     consumer.subscribe(["t"])
@@ -219,7 +219,7 @@ def test_a_consumer_polls_on_while_it_waits(world: World) -> None:
 
 
 def test_a_consumer_that_was_told_may_poll_again(world: World) -> None:
-    Room(world).group.give(0)
+    FakeCluster(world).group.give(0)
     consumer = Consumer(connection_in(world, FakeLook(world, up_at_ms=5_000)), group_id="g")
     consumer.subscribe(["t"])
     told = 0

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator_client import AsyncConsumer, Consumer, RebalanceListener, Rejected, TopicPartition
 from coordinator_client.reading.reader import ReadRecord
-from tests.client.consumers import T0, T1, T2, Room
+from tests.client.consumers import T0, T1, T2, FakeCluster
 from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.world import World
 from tests.harness.long_cases import by_stride, some_or_all
@@ -40,13 +40,13 @@ class Listener(RebalanceListener):
         self.assigned += partitions
 
 
-def filled(world: World) -> Room:
-    room = Room(world)
+def filled(world: World) -> FakeCluster:
+    cluster = FakeCluster(world)
     for number in range(EACH):
         for partition in range(3):
-            room.topic.append(partition, b"%d-%d" % (partition, number))
-    room.group.give(0, 1, 2)
-    return room
+            cluster.topic.append(partition, b"%d-%d" % (partition, number))
+    cluster.group.give(0, 1, 2)
+    return cluster
 
 
 def all_values() -> list[bytes]:
@@ -106,9 +106,9 @@ def committed(consumer: Consumer) -> dict[TopicPartition, int]:
 
 def a_run(read: Read, at: tuple[int, ...] = (), *, by_opcode: bool = False) -> Interrupter:
     """Read under exceptions at these steps, then to the end; nothing is skipped, and nothing comes twice."""
-    room = filled(WorldApart())
+    cluster = filled(WorldApart())
     listener = Listener()
-    consumer = room.consumer(enable_auto_commit=False)
+    consumer = cluster.consumer(enable_auto_commit=False)
     batches: list[Iterable[ReadRecord]] = []
     interrupter = Interrupter(at, by_opcode=by_opcode)
     with interrupter:
@@ -187,7 +187,7 @@ async def let_pass(world: World, task: asyncio.Task[Any], cancel_at: Collection[
 def a_cancelled_run(at: Collection[int], *, iterates: bool) -> int:
     """Read in one task after the other, each cancelled at these turns; nothing is skipped, and nothing comes twice."""
     world = World()
-    room = filled(world)
+    cluster = filled(world)
     got: list[bytes | None] = []
 
     async def play() -> int:
@@ -223,7 +223,7 @@ def a_cancelled_run(at: Collection[int], *, iterates: bool) -> int:
 
     most = asyncio.run(play())
     assert sorted(value or b"" for value in got) == all_values(), at
-    assert room.group.offsets == dict.fromkeys((T0, T1, T2), EACH), at
+    assert cluster.group.offsets == dict.fromkeys((T0, T1, T2), EACH), at
     return most
 
 
@@ -238,7 +238,7 @@ def test_a_cancel_at_each_turn_skips_no_record(stride: int, request: pytest.Fixt
 
 def test_a_wait_for_the_next_record_that_timed_out_does_not_end_the_iteration() -> None:
     world = World()
-    room = filled(world)
+    cluster = filled(world)
 
     async def play() -> list[bytes | None]:
         consumer = AsyncConsumer(world.connection(), group_id="g", auto_offset_reset="earliest")
@@ -249,7 +249,7 @@ def test_a_wait_for_the_next_record_that_timed_out_does_not_end_the_iteration() 
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        room.topic.append(0, b"late")
+        cluster.topic.append(0, b"late")
         got.append((await anext(records)).value)
         await consumer.close()
         return got

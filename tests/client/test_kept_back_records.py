@@ -11,7 +11,7 @@ import pytest
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Consumer, CorruptBatch, TopicPartition
 from coordinator_protocol.methods import Method
-from tests.client.consumers import T0, T1, T2, Diary, Room, values
+from tests.client.consumers import T0, T1, T2, Diary, FakeCluster, values
 from tests.client.fake_log import FakeLog
 from tests.client.world import Fault, World
 
@@ -38,7 +38,7 @@ class CountingLog(FakeLog):
         return reply
 
 
-class WideRoom(Room):
+class WideCluster(FakeCluster):
     """A topic "t" with many partitions, each with more records than the buffer has room for."""
 
     def __init__(self, *, batches: int = 6, records: int = 2) -> None:
@@ -74,8 +74,8 @@ def rest(consumer: Consumer, count: int, **options: Any) -> dict[int, list[bytes
 
 @pytest.mark.parametrize("buffer_bytes", [1, 10 * KIB, 40 * KIB])
 def test_each_partition_comes_though_all_before_it_are_paused(buffer_bytes: int) -> None:
-    room = WideRoom()
-    consumer = room.reader(buffer_bytes=buffer_bytes)
+    cluster = WideCluster()
+    consumer = cluster.reader(buffer_bytes=buffer_bytes)
     first: list[int] = []
     for _ in range(PARTITIONS):
         (record,) = consumer.poll(timeout_ms=10_000, max_records=1)
@@ -85,109 +85,109 @@ def test_each_partition_comes_though_all_before_it_are_paused(buffer_bytes: int)
     assert sorted(first) == list(range(PARTITIONS))
     assert not consumer.poll(timeout_ms=1_000), "all are paused"
     consumer.resume(consumer.paused())
-    found = rest(consumer, PARTITIONS * (room.written - 1), max_records=7)
-    assert found == {each: [value(each, number) for number in range(1, room.written)] for each in range(PARTITIONS)}
+    found = rest(consumer, PARTITIONS * (cluster.written - 1), max_records=7)
+    assert found == {each: [value(each, number) for number in range(1, cluster.written)] for each in range(PARTITIONS)}
 
 
 def test_what_makes_no_room_stays_and_is_there_at_once() -> None:
-    room = WideRoom()
-    consumer = room.reader(buffer_bytes=1_000 * KIB)
+    cluster = WideCluster()
+    consumer = cluster.reader(buffer_bytes=1_000 * KIB)
     rest(consumer, 1, max_records=1)
-    room.world.pause(1_000)
+    cluster.world.pause(1_000)
     consumer.pause([T1])
-    room.world.pause(1_000)
+    cluster.world.pause(1_000)
     consumer.resume([T1])
-    room.world.sent.clear()
+    cluster.world.sent.clear()
     assert rest(consumer, 1)[1][0] == value(1, 0)
-    assert asked(room).count(1) <= 1
+    assert asked(cluster).count(1) <= 1
 
 
 def test_paused_records_are_not_fetched_and_thrown_away_again_and_again() -> None:
-    room = WideRoom()
-    consumer = room.reader()
-    room.world.pause(1_000)
+    cluster = WideCluster()
+    consumer = cluster.reader()
+    cluster.world.pause(1_000)
     kept = [TopicPartition("t", number) for number in range(1, PARTITIONS)]
     consumer.pause(kept)
-    room.world.pause(1_000)
-    room.world.sent.clear()
-    rest(consumer, room.written, max_records=1)
+    cluster.world.pause(1_000)
+    cluster.world.sent.clear()
+    rest(consumer, cluster.written, max_records=1)
     assert not consumer.poll(timeout_ms=5_000)
-    assert set(asked(room)) == {0}
+    assert set(asked(cluster)) == {0}
 
 
-def asked(room: Room) -> list[int]:
+def asked(cluster: FakeCluster) -> list[int]:
     """The partitions of all fetches, in order."""
-    return [each.partition for fetch in room.world.requests(Method.FETCH) for each in fetch.partitions]
+    return [each.partition for fetch in cluster.world.requests(Method.FETCH) for each in fetch.partitions]
 
 
 def test_the_buffer_is_bounded_while_nobody_polls() -> None:
-    room = WideRoom()
-    consumer = room.reader()
+    cluster = WideCluster()
+    consumer = cluster.reader()
     consumer.assignment()
-    room.world.pause(10_000)
+    cluster.world.pause(10_000)
     assert 10 * KIB <= held(consumer) < 10 * KIB + ANSWERS
 
 
 def test_nothing_makes_room_where_that_would_not_be_enough() -> None:
-    room = Room()
-    room.topic.append(0, bytes(3 * KIB))
-    room.topic.append(1, bytes(12 * KIB))
-    room.topic.append(2, b"c")
-    consumer = room.consumer(group_id=None, buffer_bytes=10 * KIB)
+    cluster = FakeCluster()
+    cluster.topic.append(0, bytes(3 * KIB))
+    cluster.topic.append(1, bytes(12 * KIB))
+    cluster.topic.append(2, b"c")
+    consumer = cluster.consumer(group_id=None, buffer_bytes=10 * KIB)
     consumer.assign([T0, T1, T2])
-    room.world.pause(1_000)
+    cluster.world.pause(1_000)
     consumer.pause([T0])
-    room.world.sent.clear()
-    room.world.pause(1_000)
+    cluster.world.sent.clear()
+    cluster.world.pause(1_000)
     assert held(consumer) > 15 * KIB
-    assert room.world.sent == []
+    assert cluster.world.sent == []
 
 
 def test_what_made_room_is_not_fetched_again_before_poll_may_return_it() -> None:
-    room = WideRoom()
-    consumer = room.reader()
+    cluster = WideCluster()
+    consumer = cluster.reader()
     idle = TopicPartition("t", 3)
-    cut = {idle: room.written + 1}
-    rest(consumer, room.written, until=cut)
+    cut = {idle: cluster.written + 1}
+    rest(consumer, cluster.written, until=cut)
     for _ in range(20):
         assert not consumer.poll(until=cut, timeout_ms=1_000)
-    assert max(room.topic.sent.values()) <= 2
-    assert sorted(rest(consumer, (PARTITIONS - 1) * room.written)) == [n for n in range(PARTITIONS) if n != 3]
+    assert max(cluster.topic.sent.values()) <= 2
+    assert sorted(rest(consumer, (PARTITIONS - 1) * cluster.written)) == [n for n in range(PARTITIONS) if n != 3]
 
 
 def test_what_poll_may_return_is_asked_for_first() -> None:
-    room = WideRoom()
-    consumer = room.reader(buffer_bytes=1_000 * KIB)
-    room.topic.batches_per_fetch = 1
+    cluster = WideCluster()
+    consumer = cluster.reader(buffer_bytes=1_000 * KIB)
+    cluster.topic.batches_per_fetch = 1
     last = TopicPartition("t", PARTITIONS - 1)
     consumer.poll(until={last: 1}, timeout_ms=1_000)
-    (first, *_) = (fetch for fetch in room.world.requests(Method.FETCH) if len(fetch.partitions) > 1)
+    (first, *_) = (fetch for fetch in cluster.world.requests(Method.FETCH) if len(fetch.partitions) > 1)
     assert first.partitions[0].partition == last.partition
 
 
 def test_partitions_that_the_listener_does_not_know_hold_up_none_that_it_knows() -> None:
-    room = Room()
+    cluster = FakeCluster()
     for number in range(6):
-        room.topic.append(1, b"%d" % number + bytes(KIB))
-    consumer = room.member(Diary(), buffer_bytes=3 * KIB, fetch_wait_ms=100)
-    room.group.give(0)
+        cluster.topic.append(1, b"%d" % number + bytes(KIB))
+    consumer = cluster.member(Diary(), buffer_bytes=3 * KIB, fetch_wait_ms=100)
+    cluster.group.give(0)
     assert not consumer.poll(timeout_ms=1_000)
-    room.group.give(0, 1)
-    room.world.pause(1_000)
-    room.world.sent.clear()
-    room.world.pause(1_000)
-    assert 0 in asked(room), "it is asked for though the buffer was full"
+    cluster.group.give(0, 1)
+    cluster.world.pause(1_000)
+    cluster.world.sent.clear()
+    cluster.world.pause(1_000)
+    assert 0 in asked(cluster), "it is asked for though the buffer was full"
     assert len(rest(consumer, 6)[1]) == 6
 
 
 def test_records_that_made_room_in_the_hands_of_the_application_do_not_come_twice() -> None:
-    room = Room()
-    room.topic.append(0, *(b"%d" % number for number in range(6)))
-    consumer = room.consumer(group_id=None)
+    cluster = FakeCluster()
+    cluster.topic.append(0, *(b"%d" % number for number in range(6)))
+    consumer = cluster.consumer(group_id=None)
     consumer.assign([T0])
     assert values(consumer.poll(timeout_ms=1_000, max_records=2)) == [b"0", b"1"]
     consumer._turn(lambda core: core.assignment.get(T0).evict())
-    room.world.pause(1_000)
+    cluster.world.pause(1_000)
     assert consumer.position(T0) == 2
     assert values(consumer.poll(timeout_ms=1_000, max_records=3)) == [b"2", b"3", b"4"]
     assert values(consumer.poll(timeout_ms=1_000)) == [b"5"]
@@ -199,63 +199,63 @@ def cut_at(offset: int) -> Mapping[TopicPartition, int]:
 
 @pytest.mark.parametrize("cut", [1, 2, 5])
 def test_a_cut_is_reached_however_much_lies_behind_it(cut: int) -> None:
-    room = WideRoom()
-    consumer = room.reader()
+    cluster = WideCluster()
+    consumer = cluster.reader()
     found = rest(consumer, PARTITIONS * cut, until=cut_at(cut), max_records=3)
     assert found == {each: [value(each, number) for number in range(cut)] for each in range(PARTITIONS)}
     assert consumer.has_reached(cut_at(cut))
     assert not consumer.poll(until=cut_at(cut), timeout_ms=60_000)
-    assert room.world.now_ms < 60_000, "it is reached: nothing is waited for"
-    following = rest(consumer, PARTITIONS * (room.written - cut), until=cut_at(room.written))
-    assert following == {each: [value(each, n) for n in range(cut, room.written)] for each in range(PARTITIONS)}
+    assert cluster.world.now_ms < 60_000, "it is reached: nothing is waited for"
+    following = rest(consumer, PARTITIONS * (cluster.written - cut), until=cut_at(cluster.written))
+    assert following == {each: [value(each, n) for n in range(cut, cluster.written)] for each in range(PARTITIONS)}
 
 
 def test_a_cut_behind_hidden_records_stays_reached_when_what_follows_them_makes_room() -> None:
-    room = WideRoom(batches=0)
+    cluster = WideCluster(batches=0)
     for partition in range(PARTITIONS):
-        room.topic.append(partition, b"a" + bytes(KIB))
-        room.topic.append(partition, b"hidden", is_aborted=True)
-        room.topic.append(partition, b"b" + bytes(KIB))
-    room.topic.batches_per_fetch = 1
-    consumer = room.reader(buffer_bytes=2 * KIB)
+        cluster.topic.append(partition, b"a" + bytes(KIB))
+        cluster.topic.append(partition, b"hidden", is_aborted=True)
+        cluster.topic.append(partition, b"b" + bytes(KIB))
+    cluster.topic.batches_per_fetch = 1
+    consumer = cluster.reader(buffer_bytes=2 * KIB)
     rest(consumer, PARTITIONS, until=cut_at(2))
-    room.world.pause(5_000)
+    cluster.world.pause(5_000)
     assert not consumer.poll(until=cut_at(2), timeout_ms=60_000)
     assert consumer.has_reached(cut_at(2))
     assert sorted(rest(consumer, PARTITIONS)) == list(range(PARTITIONS))
 
 
 def test_partitions_that_a_cut_leaves_out_hold_up_none_of_its_own() -> None:
-    room = WideRoom()
-    consumer = room.reader()
-    room.world.pause(1_000)
+    cluster = WideCluster()
+    consumer = cluster.reader()
+    cluster.world.pause(1_000)
     last = TopicPartition("t", PARTITIONS - 1)
-    assert list(rest(consumer, room.written, until={last: room.written})) == [PARTITIONS - 1]
+    assert list(rest(consumer, cluster.written, until={last: cluster.written})) == [PARTITIONS - 1]
 
 
 def test_what_is_damaged_behind_a_cut_is_raised_behind_it() -> None:
-    room = Room()
-    room.topic.append(0, b"a")
-    room.topic.append(0, b"damaged")
-    room.topic.partitions[0].damaged.add(1)
-    room.topic.append(1, b"b")
-    consumer = room.consumer(group_id=None)
+    cluster = FakeCluster()
+    cluster.topic.append(0, b"a")
+    cluster.topic.append(0, b"damaged")
+    cluster.topic.partitions[0].damaged.add(1)
+    cluster.topic.append(1, b"b")
+    consumer = cluster.consumer(group_id=None)
     consumer.assign([T0, T1])
     cut = {T0: 1, T1: 1}
     while not consumer.has_reached(cut):
         consumer.poll(until=cut, timeout_ms=1_000)
-    room.world.pause(5_000)
+    cluster.world.pause(5_000)
     assert not consumer.poll(until=cut, timeout_ms=1_000)
     with pytest.raises(CorruptBatch):
         consumer.poll(timeout_ms=1_000)
 
 
 def test_damage_behind_records_that_made_room_is_raised_behind_them() -> None:
-    room = WideRoom(batches=2, records=1)
-    room.topic.partitions[0].damaged.add(1)
-    room.topic.batches_per_fetch = 1
-    consumer = room.reader(buffer_bytes=3 * KIB)
-    room.world.pause(1_000)
+    cluster = WideCluster(batches=2, records=1)
+    cluster.topic.partitions[0].damaged.add(1)
+    cluster.topic.batches_per_fetch = 1
+    consumer = cluster.reader(buffer_bytes=3 * KIB)
+    cluster.world.pause(1_000)
     consumer.pause([T0])
     rest(consumer, (PARTITIONS - 1) * 2)
     consumer.resume([T0])
@@ -265,53 +265,53 @@ def test_damage_behind_records_that_made_room_is_raised_behind_them() -> None:
 
 
 def test_an_iteration_goes_on_where_it_was_when_its_records_made_room() -> None:
-    room = WideRoom()
-    consumer = room.reader(max_poll_records=3)
+    cluster = WideCluster()
+    consumer = cluster.reader(max_poll_records=3)
     records = iter(consumer)
     seen: dict[int, list[bytes | None]] = {}
     for _ in range(PARTITIONS * 2):
         record = next(records)
         seen.setdefault(record.partition, []).append(record.value)
         consumer.pause([("t", record.partition)])
-        room.world.pause(600)
+        cluster.world.pause(600)
         if len(consumer.paused()) == PARTITIONS:
             consumer.resume(consumer.paused())
     consumer.resume(consumer.paused())
-    for name, found in rest(consumer, PARTITIONS * room.written - PARTITIONS * 2).items():
+    for name, found in rest(consumer, PARTITIONS * cluster.written - PARTITIONS * 2).items():
         seen.setdefault(name, []).extend(found)
-    assert seen == {each: [value(each, number) for number in range(room.written)] for each in range(PARTITIONS)}
+    assert seen == {each: [value(each, number) for number in range(cluster.written)] for each in range(PARTITIONS)}
 
 
 def test_an_answer_that_comes_after_its_partition_made_room_leaves_no_gap() -> None:
-    room = WideRoom(batches=3, records=1)
-    room.topic.batches_per_fetch = 1
-    consumer = room.reader(buffer_bytes=2 * KIB)
+    cluster = WideCluster(batches=3, records=1)
+    cluster.topic.batches_per_fetch = 1
+    consumer = cluster.reader(buffer_bytes=2 * KIB)
     consumer.assign([T0])
-    room.world.pause(2)
+    cluster.world.pause(2)
     assert held(consumer) > 0
     partition = consumer._core.assignment.get(T0)
     assert partition.is_asking, "the next fetch is on its way"
     consumer._turn(lambda _: partition.evict())
-    room.world.pause(1_000)
+    cluster.world.pause(1_000)
     assert rest(consumer, 3) == {0: [value(0, number) for number in range(3)]}
 
 
 def test_a_partition_that_leaves_holds_up_none_that_stays() -> None:
-    room = Room()
+    cluster = FakeCluster()
     for number in range(6):
-        room.topic.append(0, b"leaves %d" % number + bytes(KIB))
-        room.topic.append(1, b"stays %d" % number + bytes(KIB))
-    room.topic.batches_per_fetch = 1
-    consumer = room.member(buffer_bytes=3 * KIB)
-    room.group.give(0)
+        cluster.topic.append(0, b"leaves %d" % number + bytes(KIB))
+        cluster.topic.append(1, b"stays %d" % number + bytes(KIB))
+    cluster.topic.batches_per_fetch = 1
+    consumer = cluster.member(buffer_bytes=3 * KIB)
+    cluster.group.give(0)
     assert values(consumer.poll(timeout_ms=1_000, max_records=1)) == [b"leaves 0" + bytes(KIB)]
-    room.world.pause(1_000)
-    room.group.give(0, 1)
-    room.world.pause(1_000)
+    cluster.world.pause(1_000)
+    cluster.group.give(0, 1)
+    cluster.world.pause(1_000)
     # The commit before the revocation gets no answer, so the partition is long in leaving.
-    room.world.fault(Method.OFFSET_COMMIT, Fault.SILENT)
-    room.group.give(1)
-    room.world.pause(1_000)
+    cluster.world.fault(Method.OFFSET_COMMIT, Fault.SILENT)
+    cluster.group.give(1)
+    cluster.world.pause(1_000)
     found: list[bytes | None] = []
     while len(found) < 6:
         batch = consumer.poll(timeout_ms=10_000)

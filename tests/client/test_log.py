@@ -25,7 +25,7 @@ from coordinator_client.log import Answers
 from coordinator_client.producer.state import ProducerStatus
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
-from tests.client.consumers import T0, ClassicRoom, Room
+from tests.client.consumers import T0, ClassicCluster, FakeCluster
 from tests.client.fake_server import refuse
 from tests.client.producers import commit, producer_in
 from tests.client.test_first_contact import FakeLook
@@ -60,78 +60,78 @@ def test_the_library_adds_no_handler_but_the_one_that_does_nothing() -> None:
     assert logging.getLogger(NAME).level == logging.NOTSET
 
 
-@pytest.mark.parametrize("room_type", [Room, ClassicRoom])
-def test_a_topic_that_was_mistyped_is_told_once_and_when_it_comes_and_goes(room_type: type[Room], said) -> None:
-    room = room_type()
-    consumer = room.consumer()
+@pytest.mark.parametrize("room_type", [FakeCluster, ClassicCluster])
+def test_a_topic_that_was_mistyped_is_told_once_and_when_it_comes_and_goes(room_type: type[FakeCluster], said) -> None:
+    cluster = room_type()
+    consumer = cluster.consumer()
     consumer.subscribe(["t", "ordres"])
     assert said() == []
-    poll_for(room.world, consumer, LONG_MS)
+    poll_for(cluster.world, consumer, LONG_MS)
     ((level, text),) = said()
     assert level == "WARNING"
     assert "the group 'g' subscribes to the topic 'ordres', which does not exist" in text
-    room.world.server.topics["ordres"] = 1
-    poll_for(room.world, consumer, 60_000)
+    cluster.world.server.topics["ordres"] = 1
+    poll_for(cluster.world, consumer, 60_000)
     assert said() == [("INFO", "the topic 'ordres' exists now")]
-    del room.world.server.topics["ordres"]
-    poll_for(room.world, consumer, 60_000)
+    del cluster.world.server.topics["ordres"]
+    poll_for(cluster.world, consumer, 60_000)
     ((level, text),) = said()
     assert (level, "'ordres', which does not exist" in text) == ("WARNING", True)
     consumer.close()
 
 
 def test_a_pattern_may_match_nothing(said) -> None:
-    room = Room()
-    consumer = room.consumer()
+    cluster = FakeCluster()
+    consumer = cluster.consumer()
     consumer.subscribe(pattern="ordres-.*")
-    poll_for(room.world, consumer, LONG_MS)
+    poll_for(cluster.world, consumer, LONG_MS)
     assert said() == []
-    assert not room.world.requests(Method.DESCRIBE_TOPICS)
+    assert not cluster.world.requests(Method.DESCRIBE_TOPICS)
 
 
 def test_a_new_subscription_does_not_wait_for_the_look_at_the_one_before(said) -> None:
-    room = Room()
-    consumer = room.consumer()
+    cluster = FakeCluster()
+    consumer = cluster.consumer()
     consumer.subscribe(["ordres"])
-    room.world.fault(Method.DESCRIBE_TOPICS, Fault.SILENT)
-    poll_for(room.world, consumer, 1_000)
+    cluster.world.fault(Method.DESCRIBE_TOPICS, Fault.SILENT)
+    poll_for(cluster.world, consumer, 1_000)
     consumer.subscribe(["custmers"])
-    poll_for(room.world, consumer, 1_000)
+    poll_for(cluster.world, consumer, 1_000)
     ((_, text),) = said()
     assert "'custmers', which does not exist" in text
 
 
 def test_an_asyncio_consumer_tells_it_too(said) -> None:
-    room = Room()
+    cluster = FakeCluster()
 
     async def work() -> None:
-        async with AsyncConsumer(room.world.connection(), group_id="g") as consumer:
+        async with AsyncConsumer(cluster.world.connection(), group_id="g") as consumer:
             consumer.subscribe(["ordres"])
             assert not await consumer.poll(timeout_ms=5_000)
 
-    room.world.run(work())
+    cluster.world.run(work())
     ((_, text),) = said()
     assert "'ordres', which does not exist" in text
 
 
-@pytest.mark.parametrize("room_type", [Room, ClassicRoom])
-def test_a_server_that_goes_away_is_told_once_and_when_it_is_back(room_type: type[Room], said) -> None:
-    room = room_type()
-    consumer = room.member()
-    poll_for(room.world, consumer, 20_000)
+@pytest.mark.parametrize("room_type", [FakeCluster, ClassicCluster])
+def test_a_server_that_goes_away_is_told_once_and_when_it_is_back(room_type: type[FakeCluster], said) -> None:
+    cluster = room_type()
+    consumer = cluster.member()
+    poll_for(cluster.world, consumer, 20_000)
     assert said() == []
     for _outage in range(2):
-        room.world.weather = lambda _: Fault.LOST_REQUEST
+        cluster.world.weather = lambda _: Fault.LOST_REQUEST
         # Answers that were on their way still arrive.
-        poll_for(room.world, consumer, 20_000)
+        poll_for(cluster.world, consumer, 20_000)
         assert said()[-1] == (
             "WARNING",
             "the server at fake:1 does not answer (UNAVAILABLE: connection reset); asking again",
         )
-        poll_for(room.world, consumer, LONG_MS)
+        poll_for(cluster.world, consumer, LONG_MS)
         assert said() == []
-        room.world.weather = lambda _: Fault.NONE
-        poll_for(room.world, consumer, 60_000)
+        cluster.world.weather = lambda _: Fault.NONE
+        poll_for(cluster.world, consumer, 60_000)
         assert said() == [("INFO", "the server at fake:1 answers now")]
 
 
@@ -190,8 +190,8 @@ def test_what_is_raised_is_not_said_too(world: World, said) -> None:
 
 
 def test_what_is_refused_for_long_is_told_with_the_reason(said) -> None:
-    room = Room()
-    world = room.world
+    cluster = FakeCluster()
+    world = cluster.world
     until_ms = 60_000
     answered = world.server.answer
 
@@ -204,7 +204,7 @@ def test_what_is_refused_for_long_is_told_with_the_reason(said) -> None:
         return answered(method, request)
 
     world.server.answer = answer  # type: ignore[assignment, method-assign]
-    consumer = room.member()
+    consumer = cluster.member()
     poll_for(world, consumer, 4_000)
     consumer.poll(timeout_ms=0)
     poll_for(world, consumer, 50_000)
@@ -217,17 +217,17 @@ def test_what_is_refused_for_long_is_told_with_the_reason(said) -> None:
 
 
 def test_an_offset_that_waits_for_its_transaction_is_told_by_its_partition(said) -> None:
-    room = Room()
-    room.group.give(0)
-    room.group.unstable = {T0}
-    consumer = room.member()
-    poll_for(room.world, consumer, 60_000)
+    cluster = FakeCluster()
+    cluster.group.give(0)
+    cluster.group.unstable = {T0}
+    consumer = cluster.member()
+    poll_for(cluster.world, consumer, 60_000)
     ((level, text),) = said()
     assert level == "WARNING"
     assert text.startswith("OffsetFetch of t-0 has been refused for 5 s by the server at fake:1: ")
     assert text.endswith("[UNSTABLE_OFFSET_COMMIT]; asking again")
-    room.group.unstable = set()
-    poll_for(room.world, consumer, 60_000)
+    cluster.group.unstable = set()
+    poll_for(cluster.world, consumer, 60_000)
     assert said() == [("INFO", "OffsetFetch of t-0 is not refused any more by the server at fake:1")]
 
 
@@ -240,48 +240,48 @@ def test_what_the_client_itself_cancelled_says_nothing_of_the_server(said) -> No
 # How long a close takes
 
 
-@pytest.mark.parametrize("room_type", [Room, ClassicRoom])
+@pytest.mark.parametrize("room_type", [FakeCluster, ClassicCluster])
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_close_takes_a_second_once_the_server_does_not_answer(room_type: type[Room], is_known: bool) -> None:
-    room = room_type()
-    room.topic.append(0, b"x")
-    consumer = room.member()
-    while not consumer.poll(timeout_ms=1_000) and isinstance(room, ClassicRoom):
+def test_a_close_takes_a_second_once_the_server_does_not_answer(room_type: type[FakeCluster], is_known: bool) -> None:
+    cluster = room_type()
+    cluster.topic.append(0, b"x")
+    consumer = cluster.member()
+    while not consumer.poll(timeout_ms=1_000) and isinstance(cluster, ClassicCluster):
         pass
-    room.world.weather = lambda _: Fault.LOST_REQUEST
+    cluster.world.weather = lambda _: Fault.LOST_REQUEST
     if is_known:
-        poll_for(room.world, consumer, 60_000)
-    started_ms = room.world.now_ms
+        poll_for(cluster.world, consumer, 60_000)
+    started_ms = cluster.world.now_ms
     consumer.close()
-    assert room.world.now_ms - started_ms <= 1_500
+    assert cluster.world.now_ms - started_ms <= 1_500
     assert consumer.is_closed
 
 
 @pytest.mark.parametrize("close_timeout_ms", [3_000, 30_000])
 def test_a_close_that_gets_no_answer_at_all_takes_as_long_as_is_set(close_timeout_ms: int) -> None:
-    room = Room()
-    room.group.give(0)
-    consumer = room.member(close_timeout_ms=close_timeout_ms)
+    cluster = FakeCluster()
+    cluster.group.give(0)
+    consumer = cluster.member(close_timeout_ms=close_timeout_ms)
     consumer.poll(timeout_ms=1_000)
-    room.world.weather = lambda _: Fault.SILENT
-    started_ms = room.world.now_ms
+    cluster.world.weather = lambda _: Fault.SILENT
+    started_ms = cluster.world.now_ms
     consumer.close()
-    assert room.world.now_ms - started_ms <= close_timeout_ms
+    assert cluster.world.now_ms - started_ms <= close_timeout_ms
 
 
 def test_a_close_in_asyncio_takes_as_short() -> None:
-    room = Room()
+    cluster = FakeCluster()
 
     async def work() -> int:
-        consumer = AsyncConsumer(room.world.connection(), group_id="g")
+        consumer = AsyncConsumer(cluster.world.connection(), group_id="g")
         consumer.subscribe(["t"])
         await consumer.poll(timeout_ms=1_000)
-        room.world.weather = lambda _: Fault.LOST_REQUEST
-        started_ms = room.world.now_ms
+        cluster.world.weather = lambda _: Fault.LOST_REQUEST
+        started_ms = cluster.world.now_ms
         await consumer.close()
-        return room.world.now_ms - started_ms
+        return cluster.world.now_ms - started_ms
 
-    assert room.world.run(work()) <= 1_500
+    assert cluster.world.run(work()) <= 1_500
 
 
 def test_a_producer_gives_the_abort_up_that_comes_with_its_close(world: World) -> None:
@@ -338,4 +338,4 @@ def test_a_plain_producer_does_not_give_its_records_up_so_soon(world: World) -> 
 
 def test_no_time_to_close_is_no_setting() -> None:
     with pytest.raises(Misconfigured, match="close_timeout_ms is 0 and must be between 1 and 2147483647 milliseconds"):
-        Room().consumer(close_timeout_ms=0)
+        FakeCluster().consumer(close_timeout_ms=0)

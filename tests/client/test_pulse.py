@@ -7,7 +7,7 @@ import pytest
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import AsyncProducer, Retriable
 from coordinator_protocol.methods import Method
-from tests.client.consumers import Room
+from tests.client.consumers import FakeCluster
 from tests.client.producers import producer_in
 from tests.client.world import Fault, Held, World
 
@@ -78,32 +78,32 @@ def test_an_asyncio_producer_closes_within_a_second_too(world: World) -> None:
 
 @pytest.mark.parametrize("enable_auto_commit", [False, True])
 def test_a_consumer_closes_within_a_second_beside_a_server_that_says_nothing(*, enable_auto_commit: bool) -> None:
-    room = Room()
-    room.topic.append(0, b"x")
-    room.group.give(0)
-    consumer = room.member(enable_auto_commit=enable_auto_commit)
+    cluster = FakeCluster()
+    cluster.topic.append(0, b"x")
+    cluster.group.give(0)
+    consumer = cluster.member(enable_auto_commit=enable_auto_commit)
     assert consumer.poll(timeout_ms=500)
-    freeze(room.world)
-    room.world.pause(2_000)
-    began_ms = room.world.now_ms
+    freeze(cluster.world)
+    cluster.world.pause(2_000)
+    began_ms = cluster.world.now_ms
     consumer.close()
-    assert room.world.now_ms - began_ms <= _CLOSES_WITHIN_MS
+    assert cluster.world.now_ms - began_ms <= _CLOSES_WITHIN_MS
 
 
 def test_a_consumer_waits_for_the_commit_of_a_server_with_a_slow_disk() -> None:
-    room = Room()
-    room.topic.append(0, b"x")
-    room.group.give(0)
-    consumer = room.member()
+    cluster = FakeCluster()
+    cluster.topic.append(0, b"x")
+    cluster.group.give(0)
+    consumer = cluster.member()
     assert consumer.poll(timeout_ms=500)
-    commit = room.group.commit
+    commit = cluster.group.commit
 
     def late(request: object) -> Held:
         held = Held()
-        room.world.call_after(SLOW_MS, lambda: held.give(commit(request)))
+        cluster.world.call_after(SLOW_MS, lambda: held.give(commit(request)))
         return held
 
-    room.world.server.handle(Method.OFFSET_COMMIT, late)
+    cluster.world.server.handle(Method.OFFSET_COMMIT, late)
     consumer.close()
-    assert room.group.offsets, "the commit was waited for"
-    assert room.beats()[-1].member_epoch == -1, "and the group was left"
+    assert cluster.group.offsets, "the commit was waited for"
+    assert cluster.beats()[-1].member_epoch == -1, "and the group was left"

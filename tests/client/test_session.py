@@ -15,7 +15,7 @@ from coordinator_client.errors import Loss
 from coordinator_client.transport.session import DRAINING, SESSION_ENDED
 from coordinator_client.transport.session_transport import ANSWERS_PER_TURN, LOOK_MS
 from coordinator_protocol.methods import Method
-from tests.client.consumers import T0, Room, values
+from tests.client.consumers import T0, FakeCluster, values
 from tests.client.fake_channel import BROKEN, FakeChannel, SessionWorld, Weather
 from tests.client.producers import commit, producer_in
 from tests.client.world import Held
@@ -375,7 +375,7 @@ def test_an_offset_commit_is_reported_lost_once(world: SessionWorld, weather: We
     assert asked.answer == Loss("UNAVAILABLE", f"the session ended: {BROKEN}")
 
 
-class SessionRoom(Room):
+class SessionCluster(FakeCluster):
     """A consumer whose heartbeats and commits go over a session."""
 
     def __init__(self) -> None:
@@ -390,17 +390,17 @@ class SessionRoom(Room):
 @pytest.mark.parametrize("weather", list(Weather))
 @pytest.mark.parametrize("message", range(5))
 def test_a_stream_that_breaks_costs_a_consumer_neither_its_place_nor_a_record(weather: Weather, message: int) -> None:
-    room = SessionRoom()
-    room.topic.append(0, b"a", b"b")
-    room.group.give(0)
-    room.channel.foresee(*[Weather.NONE] * message, weather)
-    consumer = room.member(enable_auto_commit=False)
+    cluster = SessionCluster()
+    cluster.topic.append(0, b"a", b"b")
+    cluster.group.give(0)
+    cluster.channel.foresee(*[Weather.NONE] * message, weather)
+    consumer = cluster.member(enable_auto_commit=False)
     assert values(consumer.poll(timeout_ms=100_000)) == [b"a", b"b"]
     consumer.commit()
-    assert room.group.offsets == {T0: 2}
+    assert cluster.group.offsets == {T0: 2}
     consumer.close()
-    assert {name for sent in room.channel.messages for name in sent} >= {"ConsumerGroupHeartbeat", "OffsetCommit"}
-    assert set(room.channel.calls) == {"Fetch"}
+    assert {name for sent in cluster.channel.messages for name in sent} >= {"ConsumerGroupHeartbeat", "OffsetCommit"}
+    assert set(cluster.channel.calls) == {"Fetch"}
 
 
 def test_producers_of_one_process_share_one_stream(world: SessionWorld) -> None:

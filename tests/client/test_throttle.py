@@ -23,7 +23,7 @@ from coordinator_client.throttle import Throttle
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import METHODS, Method
 from coordinator_protocol.throttling import PAUSE_MS_MAX
-from tests.client.consumers import T0, T1, Room, poll_all, values
+from tests.client.consumers import T0, T1, FakeCluster, poll_all, values
 from tests.client.fake_log import FakeLog
 from tests.client.producers import commit, ended, produce_refused, producer_in
 from tests.client.test_async_producer import commit as commit_async
@@ -212,35 +212,35 @@ def test_the_pause_that_an_answer_to_a_fetch_sent_ahead_asks_for_counts(world: W
 
 
 def test_a_consumer_goes_on_with_its_group_while_its_fetches_wait() -> None:
-    room = Room()
-    room.topic.append(0, b"a")
-    room.group.give(0)
-    room.world.throttle(Method.FETCH, 4 * LONG_MS)
-    consumer = room.member(enable_auto_commit=False)
+    cluster = FakeCluster()
+    cluster.topic.append(0, b"a")
+    cluster.group.give(0)
+    cluster.world.throttle(Method.FETCH, 4 * LONG_MS)
+    consumer = cluster.member(enable_auto_commit=False)
     assert poll_all(consumer, 1) == [b"a"]
-    began_ms, beats = room.world.now_ms, len(room.beats())
-    room.topic.append(0, b"b")
+    began_ms, beats = cluster.world.now_ms, len(cluster.beats())
+    cluster.topic.append(0, b"b")
     consumer.commit()
-    assert room.world.now_ms - began_ms < 100, "commits do not wait"
+    assert cluster.world.now_ms - began_ms < 100, "commits do not wait"
     assert values(consumer.poll(timeout_ms=3 * LONG_MS)) == []
-    assert len(room.beats()) > beats
-    assert len(room.world.requests(Method.FETCH)) == 1
+    assert len(cluster.beats()) > beats
+    assert len(cluster.world.requests(Method.FETCH)) == 1
     assert poll_all(consumer, 1) == [b"b"]
-    assert gaps(room.world, Method.FETCH)[0] >= 4 * LONG_MS
+    assert gaps(cluster.world, Method.FETCH)[0] >= 4 * LONG_MS
     consumer.close()
-    assert room.group.offsets[T0] == 1, "closing does not wait either, and commits nothing by itself"
+    assert cluster.group.offsets[T0] == 1, "closing does not wait either, and commits nothing by itself"
 
 
 def test_after_a_pause_one_fetch_asks_for_what_is_wanted_by_then() -> None:
-    room = Room()
-    room.world.throttle(Method.FETCH, LONG_MS)
-    consumer = room.consumer(group_id=None)
+    cluster = FakeCluster()
+    cluster.world.throttle(Method.FETCH, LONG_MS)
+    consumer = cluster.consumer(group_id=None)
     consumer.assign([T0])
-    room.topic.append(0, b"a")
+    cluster.topic.append(0, b"a")
     assert poll_all(consumer, 1) == [b"a"]
     consumer.assign([T0, T1])
     consumer.poll(timeout_ms=2 * LONG_MS)
-    after = room.world.requests(Method.FETCH)[1]
+    after = cluster.world.requests(Method.FETCH)[1]
     assert [asked.partition for asked in after.partitions] == [0, 1]
 
 

@@ -36,7 +36,7 @@ from coordinator_client import (
     Snapshot,
 )
 from coordinator_client.settings import DURATION_MS_MAX, duration_ms, timestamp_ms
-from tests.client.consumers import Room
+from tests.client.consumers import FakeCluster
 from tests.client.world import World
 
 SETTINGS = (ProducerConfig, ConsumerConfig, ReadPlan, FetchOptions)
@@ -119,14 +119,14 @@ WRONG = (1.0, 0.5, True, "1000", -1, 2**63, float("nan"))
 
 @pytest.mark.parametrize(("label", "name"), TIMES)
 def test_what_is_no_time_is_refused_and_nothing_is_sent(label: str, name: str) -> None:
-    room = Room()
-    call = room.world.run(bound(label, room.world))
+    cluster = FakeCluster()
+    call = cluster.world.run(bound(label, cluster.world))
     needed = {each: NEEDED[each] for each in parameters(call) if each in NEEDED}
-    sent = len(room.world.sent)
+    sent = len(cluster.world.sent)
     for wrong in WRONG:
         with pytest.raises((TypeError, Rejected, Misconfigured), match=rf"{name} is .* (milliseconds|{2**63 - 1})"):
-            room.world.run(awaited(call(**needed, **{name: wrong})))
-    assert len(room.world.sent) == sent
+            cluster.world.run(awaited(call(**needed, **{name: wrong})))
+    assert len(cluster.world.sent) == sent
 
 
 async def bound(label: str, world: World) -> Callable[..., Any]:
@@ -159,28 +159,28 @@ async def awaited(answer: object) -> None:
 
 @pytest.mark.parametrize("wait", [1.0, 1_000, 0, None])
 def test_a_poll_that_is_given_a_bare_number_says_what_to_write(wait: Any) -> None:
-    room = Room()
+    cluster = FakeCluster()
     advice = r"poll takes milliseconds by name: for one second write poll\(timeout_ms=1000\)"
     with pytest.raises(TypeError, match=advice):
-        room.member().poll(wait)
+        cluster.member().poll(wait)
 
     async def use() -> None:
         with pytest.raises(TypeError, match=advice):
-            await AsyncConsumer(room.world.connection(), group_id="g").poll(wait)
+            await AsyncConsumer(cluster.world.connection(), group_id="g").poll(wait)
 
-    room.world.run(use())
-    assert room.world.sent == []
+    cluster.world.run(use())
+    assert cluster.world.sent == []
 
 
 @pytest.mark.parametrize("time_ms", [1.0, True, -1, 2**63])
 def test_a_point_in_time_is_unix_milliseconds(time_ms: Any) -> None:
     """In seconds, as `time.time()` has them, it would be a day of January 1970."""
-    room = Room()
+    cluster = FakeCluster()
     with pytest.raises((TypeError, Rejected), match="must be Unix milliseconds"):
         OffsetReset(ResetTo.TIME, time_ms)
     with pytest.raises((TypeError, Rejected), match="must be Unix milliseconds"):
-        room.consumer().offsets_for_times({("t", 0): time_ms})
-    assert room.world.sent == []
+        cluster.consumer().offsets_for_times({("t", 0): time_ms})
+    assert cluster.world.sent == []
 
 
 def test_none_stands_for_the_default_only_where_there_is_one() -> None:

@@ -15,7 +15,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
 from tests.client.fake_server import refuse
 from tests.client.producers import commit, ended, producer_in
-from tests.client.test_transaction_offsets import TransactionRoom, copy
+from tests.client.test_transaction_offsets import TransactionCluster, copy
 from tests.client.world import Fault, World
 
 
@@ -219,47 +219,47 @@ def test_a_server_that_does_not_know_it_is_no_riddle(world: World) -> None:
 
 
 def test_offsets_go_with_it() -> None:
-    room = TransactionRoom()
-    consumer, producer = room.reading(group_instance_id="i"), whole(room.world)
+    cluster = TransactionCluster()
+    consumer, producer = cluster.reading(group_instance_id="i"), whole(cluster.world)
     copy(producer, consumer, consumer.poll())
-    (request,) = room.world.requests(Method.TRANSACT)
+    (request,) = cluster.world.requests(Method.TRANSACT)
     (offsets,) = request.groups
-    assert (offsets.group_id, offsets.group_instance_id, offsets.member_id) == ("g", "i", room.group.member_id)
+    assert (offsets.group_id, offsets.group_instance_id, offsets.member_id) == ("g", "i", cluster.group.member_id)
     assert offsets.topics[0].partitions[0].committed_offset == 2
-    assert room.sent() == []
-    assert room.world.server.visible("out") == [b"a", b"b"]
+    assert cluster.sent() == []
+    assert cluster.world.server.visible("out") == [b"a", b"b"]
 
 
 def test_offsets_alone_are_a_transaction() -> None:
-    room = TransactionRoom()
-    consumer, producer = room.reading(), whole(room.world)
+    cluster = TransactionCluster()
+    consumer, producer = cluster.reading(), whole(cluster.world)
     with producer.transaction() as txn:
         txn.commit_offsets(consumer, consumer.poll())
-    (request,) = room.world.requests(Method.TRANSACT)
+    (request,) = cluster.world.requests(Method.TRANSACT)
     assert (len(request.groups), len(request.batches)) == (1, 0)
 
 
 def test_offsets_that_are_refused_refuse_everything() -> None:
-    room = TransactionRoom()
-    consumer, producer = room.reading(), whole(room.world)
+    cluster = TransactionCluster()
+    consumer, producer = cluster.reading(), whole(cluster.world)
     batch = consumer.poll()
-    room.world.answer(Method.TRANSACT, refused(ErrorCode.ILLEGAL_GENERATION))
+    cluster.world.answer(Method.TRANSACT, refused(ErrorCode.ILLEGAL_GENERATION))
     with pytest.raises(Abortable, match="ILLEGAL_GENERATION"):
         copy(producer, consumer, batch)
-    assert room.world.server.visible("out") == []
+    assert cluster.world.server.visible("out") == []
     consumer.rewind(batch)
     copy(producer, consumer, consumer.poll())
-    assert room.world.server.visible("out") == [b"a", b"b"]
+    assert cluster.world.server.visible("out") == [b"a", b"b"]
 
 
 def test_a_group_that_is_named_twice_goes_in_parts() -> None:
-    room = TransactionRoom()
-    consumer, producer = room.reading(), whole(room.world)
+    cluster = TransactionCluster()
+    consumer, producer = cluster.reading(), whole(cluster.world)
     consumer.poll()
     with producer.transaction() as txn:
         txn.commit_offsets(consumer, {("t", 0): 1})
         txn.commit_offsets(consumer, {("t", 0): 2})
-    assert changing(room.world)[-3:] == [Method.TXN_OFFSET_COMMIT, Method.TXN_OFFSET_COMMIT, Method.END_TXN]
+    assert changing(cluster.world)[-3:] == [Method.TXN_OFFSET_COMMIT, Method.TXN_OFFSET_COMMIT, Method.END_TXN]
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 20])

@@ -15,18 +15,16 @@ from coordinator_client.transport.connection import Connection
 from coordinator_client.values import TopicPartition
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName
+from coordinator_runtime.ports import CallContext, PartitionName
 from coordinator_server.grpc_front.grpc_call import call_context
 from coordinator_server.grpc_front.wire.edge import answer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer
-from partition_log.foreign_markers import ForeignMarkers
 from partition_log.requests import Produce
 from tests.harness.committed_offsets import Producer
 from tests.harness.group_world import group_world
 from tests.log.driven_log import NOBODY, Batch
 from tests.log.driven_log import Producer as Writer
-from txn_coordinator.hanging import ProducerOwners
 
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
 
@@ -68,10 +66,8 @@ class AdministeredServer:
         pass
 
     def _log_servicer(self) -> LogServicer:
-        inside = self.world.inside
-        owners = ProducerOwners(inside.runtime)
-        markers = ForeignMarkers(inside.runtime, inside.catalog, guard=owners, authorizer=ALLOW_ALL)
-        return LogServicer(inside.topics, inside.log, markers)
+        log = self.world.inside.core.log
+        return LogServicer(log.topics, log.records, log.positions, log.foreign_markers)
 
     # The log
 

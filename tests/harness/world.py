@@ -3,6 +3,9 @@
 A test calls what a client would call and gets a `Pending`; nothing is durable, and so nothing is answered, until it
 flushes. It may let the process crash at any moment, with any part of what was not flushed surviving, and let time pass.
 The same world runs over the memory store and over RocksDB.
+
+The world itself speaks of transactions and their records. Groups, their members, offsets and sinks are asked through
+its views, which hold it and no state of the server.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LOG = Family.LOG
 A, B = (LOG, b"a", b"b"), (LOG, b"b", b"c")
 
 
-class FakeRoom:
+class SizedStore:
     """A store whose sizes a test says."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -59,86 +59,86 @@ class Stepped(Reclaimer):
 
 
 @pytest.fixture
-def room() -> FakeRoom:
-    return FakeRoom(ManualClock())
+def sized() -> SizedStore:
+    return SizedStore(ManualClock())
 
 
 @pytest.fixture
-def reclaimer(room: FakeRoom, monkeypatch: pytest.MonkeyPatch) -> Stepped:
+def reclaimer(sized: SizedStore, monkeypatch: pytest.MonkeyPatch) -> Stepped:
     monkeypatch.setattr(Stepped, "_run", lambda _self: None)
-    return Stepped(room, room.clock)
+    return Stepped(sized, sized.clock)
 
 
-def test_a_deletion_alone_is_compacted_after_a_pause(reclaimer: Stepped, room: FakeRoom) -> None:
+def test_a_deletion_alone_is_compacted_after_a_pause(reclaimer: Stepped, sized: SizedStore) -> None:
     reclaimer.note([A])
     reclaimer.step()
-    assert room.compacted == []
-    room.clock.advance(PAUSE_MS)
+    assert sized.compacted == []
+    sized.clock.advance(PAUSE_MS)
     reclaimer.step()
-    assert (room.compacted, reclaimer.count) == ([A], 1)
+    assert (sized.compacted, reclaimer.count) == ([A], 1)
     reclaimer.step()
-    assert room.compacted == [A]
+    assert sized.compacted == [A]
 
 
-def test_deletions_of_the_same_beginning_are_one(reclaimer: Stepped, room: FakeRoom) -> None:
+def test_deletions_of_the_same_beginning_are_one(reclaimer: Stepped, sized: SizedStore) -> None:
     reclaimer.note([(LOG, b"a", b"b"), (LOG, b"a", b"d"), (LOG, b"a", b"c"), B])
-    room.clock.advance(PAUSE_MS)
+    sized.clock.advance(PAUSE_MS)
     reclaimer.step()
-    assert room.compacted == [(LOG, b"a", b"d"), B]
+    assert sized.compacted == [(LOG, b"a", b"d"), B]
 
 
-def test_a_long_compaction_is_followed_by_a_longer_pause(reclaimer: Stepped, room: FakeRoom) -> None:
+def test_a_long_compaction_is_followed_by_a_longer_pause(reclaimer: Stepped, sized: SizedStore) -> None:
     reclaimer.note([A])
-    room.clock.advance(PAUSE_MS)
-    room.takes_ms = 1_000
+    sized.clock.advance(PAUSE_MS)
+    sized.takes_ms = 1_000
     reclaimer.step()
     reclaimer.note([B])
-    room.clock.advance(1_000 * PAUSE_FACTOR - 1)
+    sized.clock.advance(1_000 * PAUSE_FACTOR - 1)
     reclaimer.step()
-    assert room.compacted == [A]
-    room.clock.advance(1)
+    assert sized.compacted == [A]
+    sized.clock.advance(1)
     reclaimer.step()
-    assert room.compacted == [A, B]
+    assert sized.compacted == [A, B]
 
 
-def test_files_that_grow_while_something_is_deleted_do_not_wait(reclaimer: Stepped, room: FakeRoom) -> None:
+def test_files_that_grow_while_something_is_deleted_do_not_wait(reclaimer: Stepped, sized: SizedStore) -> None:
     reclaimer.note([A])
-    room.size_bytes = GROWN_BYTES_MIN - 1
+    sized.size_bytes = GROWN_BYTES_MIN - 1
     reclaimer.step()
-    assert room.compacted == []
-    room.size_bytes += 1
+    assert sized.compacted == []
+    sized.size_bytes += 1
     reclaimer.step()
-    assert room.compacted == [A]
+    assert sized.compacted == [A]
     # What is large may grow by more: it has been as large after the last compaction.
-    room.size_bytes = 10 * GROWN_BYTES_MIN
+    sized.size_bytes = 10 * GROWN_BYTES_MIN
     reclaimer.note([B])
     reclaimer.step()
-    assert room.compacted == [A, B]
-    room.size_bytes = 12 * GROWN_BYTES_MIN
+    assert sized.compacted == [A, B]
+    sized.size_bytes = 12 * GROWN_BYTES_MIN
     reclaimer.note([A])
     reclaimer.step()
-    assert room.compacted == [A, B]
+    assert sized.compacted == [A, B]
 
 
-def test_without_deletions_nothing_is_compacted_however_much_is_written(reclaimer: Stepped, room: FakeRoom) -> None:
+def test_without_deletions_nothing_is_compacted_however_much_is_written(reclaimer: Stepped, sized: SizedStore) -> None:
     reclaimer.note([], [7])
-    room.size_bytes = 100 * GROWN_BYTES_MIN
-    room.clock.advance(10 * PAUSE_MS)
+    sized.size_bytes = 100 * GROWN_BYTES_MIN
+    sized.clock.advance(10 * PAUSE_MS)
     reclaimer.step()
-    assert (room.compacted, room.gone) == ([], [7])
+    assert (sized.compacted, sized.gone) == ([], [7])
 
 
 def test_what_fails_is_remembered_and_the_next_goes_on() -> None:
-    room = FakeRoom(ManualClock())
-    room.error = OSError("no")
-    reclaimer = Reclaimer(room, room.clock)
-    room.size_bytes = 0
+    sized = SizedStore(ManualClock())
+    sized.error = OSError("no")
+    reclaimer = Reclaimer(sized, sized.clock)
+    sized.size_bytes = 0
     reclaimer.note([A], [1])
-    room.size_bytes = GROWN_BYTES_MIN
+    sized.size_bytes = GROWN_BYTES_MIN
     reclaimer.note([A], [2])
     reclaimer.close(lambda: None)
-    assert sorted(room.gone) == [1, 2]
-    assert reclaimer.failure in (None, room.error)
+    assert sorted(sized.gone) == [1, 2]
+    assert reclaimer.failure in (None, sized.error)
 
 
 # On RocksDB

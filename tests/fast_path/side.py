@@ -86,7 +86,7 @@ class Side:
             self._take_answers()
 
     def dispatch(self, sessions: Sequence[int], message: bytes) -> None:
-        """A message arrives whose calls are each of another session, as none of a client is: they share a turn."""
+        """Let a message arrive behind the sessions, with calls of several of them."""
         calls = session_pb2.SessionRequest.FromString(message).calls
         contexts = [_context(session) for session in sessions]
         with self._watched():

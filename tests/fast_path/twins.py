@@ -99,18 +99,18 @@ class Twins:
         self._learn()
 
     def init(self, *names: str) -> None:
-        """These producers have just come."""
+        """Let these producers come, and compare."""
         self.send(*(Call("InitProducerId", name) for name in names))
         self.settle()
 
     def do(self, action: Callable[[World], object]) -> None:
-        """Something happens to both that is no call."""
+        """Let something happen to both that is no call."""
         for side in self.sides:
             side.do(action)
         self._learn()
 
     def compare(self) -> None:
-        """All that there is."""
+        """Compare all that there is."""
         self._compare_looks()
         for what in ("holdings", "numbers"):
             self._compare(*(getattr(side, what)() for side in self.sides))

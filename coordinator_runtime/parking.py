@@ -124,7 +124,10 @@ class Parking:
         try:
             while (queue := self.queues.get(key)) is not None:
                 call = queue[0]
-                if call.attempt() is not None:
+                held_up_by = call.attempt()
+                if held_up_by is not None:
+                    if key in self.queues:
+                        self._holders[key] = held_up_by
                     return
                 self._end_wait(call, WaitResult.SERVED)
                 self._take_out(call)
@@ -147,9 +150,15 @@ class Parking:
                 self._give_up(call, WaitResult.STOPPED)
 
     def _give_up(self, call: ParkedCall, result: WaitResult) -> None:
+        queue = self.queues.get(call.key)
+        is_first = queue is not None and queue[0] is call
         self._end_wait(call, result)
         self._take_out(call)
         call.reply.fail(in_the_way())
+        if is_first and call.key in self.queues:
+            # The calls behind it may only have waited for their turn. They are tried in a turn of their own: a caller
+            # that leaves with all of its calls must not have the later ones performed without the first.
+            self._timers.arm(("parked", "next", call.key), self._clock.monotonic_ms(), partial(self.retry, call.key))
 
     def _end_wait(self, call: ParkedCall, result: WaitResult) -> None:
         self._timers.cancel(_timer_key(call))

@@ -160,6 +160,37 @@ def test_a_parked_call_whose_caller_gave_up_changes_nothing(ledger: Ledger) -> N
     assert behind.result() == 1
 
 
+@pytest.mark.parametrize("leaves", ["expires", "is cancelled"])
+def test_calls_behind_one_that_gave_up_are_tried_although_nothing_was_unparked(ledger: Ledger, leaves: str) -> None:
+    first = ask(ledger, "first", CallContext(deadline_ms=ledger.clock.monotonic_ms() + 20))
+    second = ledger.runtime.write(put("second", 2), park_key=KEY)
+    third = ask(ledger, "third")
+    ledger.driver.settle()
+    assert not second.is_settled, "nothing overtakes a call that waits"
+    if leaves == "is cancelled":
+        first.cancel()
+        assert list(ledger.first.live()) == ["busy"], "its caller may leave with the others, too"
+    for elapsed_ms in (20, 0):
+        ledger.tick(elapsed_ms)
+    ledger.driver.settle()
+    assert second.result() == 2
+    assert not third.is_settled
+    free(ledger)
+    ledger.driver.settle()
+    assert third.result() == 1
+    assert ledger.runtime.timers.next_deadline_ms() is None
+
+
+def test_a_caller_that_leaves_with_all_of_its_calls_has_none_of_them_performed(ledger: Ledger) -> None:
+    first = ask(ledger, "first")
+    others = [ledger.runtime.write(put(name, 1), park_key=KEY) for name in ("second", "third")]
+    for each in (first, *others):
+        each.cancel()
+    ledger.tick(1)
+    ledger.driver.settle()
+    assert list(ledger.first.live()) == ["busy"]
+
+
 def test_a_call_that_was_staged_goes_on_when_its_caller_gives_up(ledger: Ledger) -> None:
     waiting = ask(ledger, "a")
     free(ledger)

@@ -64,6 +64,7 @@ class Side:
         self.answers: list[session_pb2.SessionAnswer] = []
         """All answers so far, read."""
         self._defects: list[Exception] = []
+        self._sessions: list[Session] = []
         self._shelf = MemoryShelf()
         self.world = World(options, self._shelf, self._begin_life)
 
@@ -136,6 +137,8 @@ class Side:
         }
 
     def _begin_life(self, core: Core) -> None:
+        # The last answers of a process that failed.
+        self._take_answers()
         runtime, clock, store = core.runtime, core.runtime.clock, self._shelf.store
         self._note_rows(store)
         admission = Admission(self._admission, lambda: len(runtime.parking))

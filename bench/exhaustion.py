@@ -191,15 +191,15 @@ def _measured(transport: str, name: str, rounds: int, *, with_tls: bool) -> str:
         server.start()
         try:
             port = int(server.endpoint.rpartition(":")[2])
-            polite, greedy = (Target(port, **each) for each in shown)
-            _fill(polite)
-            _waits_ms(polite, lambda: time.sleep(_WARM_UP_S))
+            quiet, noisy = (Target(port, **each) for each in shown)
+            _fill(quiet)
+            _waits_ms(quiet, lambda: time.sleep(_WARM_UP_S))
             memory = [_mib(server.process_id)]
             alone, beside = list[float](), list[float]()
             for _ in range(rounds):
-                alone += _waits_ms(polite, lambda: time.sleep(_SECONDS))
-                with _harm_process(name, greedy) as harm:
-                    beside += _waits_ms(polite, partial(_have_harm_done, harm))
+                alone += _waits_ms(quiet, lambda: time.sleep(_SECONDS))
+                with _harm_process(name, noisy) as harm:
+                    beside += _waits_ms(quiet, partial(_have_harm_done, harm))
             memory.append(peak_mib(server.process_id))
             time.sleep(_SETTLE_S)
             memory.append(_mib(server.process_id))
@@ -212,15 +212,15 @@ def _measured(transport: str, name: str, rounds: int, *, with_tls: bool) -> str:
 def asking(directory: Path) -> tuple[dict[str, str], list[dict[str, str]]]:
     """Return the settings of a server with TLS that requires tokens, and the credentials of two callers."""
     ca_file, issue = new_authority(directory)
-    pair, (tokens_file, files) = issue("server"), new_tokens(directory, "polite", "greedy")
+    pair, (tokens_file, files) = issue("server"), new_tokens(directory, "quiet", "noisy")
     quotas_file = directory / "quotas.toml"
-    quotas_file.write_text(f'[[quotas]]\nprincipal = "User:greedy"\nrequests_per_second = {_REQUESTS_PER_SECOND}\n')
+    quotas_file.write_text(f'[[quotas]]\nprincipal = "User:noisy"\nrequests_per_second = {_REQUESTS_PER_SECOND}\n')
     settings = {
         "tls_certificate_file": f"{pair}.crt",
         "tls_key_file": f"{pair}.key",
         "authentication": "token",
         "tokens_file": str(tokens_file),
-        "super_users": "User:polite;User:greedy",
+        "super_users": "User:quiet;User:noisy",
         "quotas_file": str(quotas_file),
     }
     return settings, [{"ca_file": str(ca_file), "token_file": str(file)} for file in files]

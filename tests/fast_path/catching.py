@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from coordinator_server.traffic.admission import AdmissionLimits
 from tests.fast_path.calls import IDS
 from tests.fast_path.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
+from tests.fast_path.side import Mutation
 from tests.fast_path.stories import STORIES
-from tests.fast_path.twins import Mutation, Step, Twins
+from tests.fast_path.twins import Step, Twins
 from tests.harness.inside import WorldOptions
 
 EXAMPLES_MAX = 1_000

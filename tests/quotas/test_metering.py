@@ -31,7 +31,7 @@ from coordinator_server.traffic.quotas.budgets import (
 from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules
 from tests.harness.manual_clock import ManualClock
 
-GREEDY = "User:greedy"
+NOISY = "User:noisy"
 ENDPOINTS = endpoint_table(SERVICES, parts_max=1, answer_bytes_max=1 << 20)
 NEVER_REFUSED = methods_with(lambda rule: not rule.may_be_refused)
 TOLD_AT_ONCE = PATIENCE_PER_SECOND * BURST_US // 1_000_000
@@ -94,16 +94,16 @@ class MeteredGatekeeper:
         self._later: list[tuple[int, Callable[[], None]]] = []
         self.metering = Metering(self.inside, self.budgets, self.clock, lambda ms, act: self._later.append((ms, act)))
 
-    def call(self, method: str, size: int = 0, principal: str = GREEDY, client_id: str = "") -> Pending[bytes]:
+    def call(self, method: str, size: int = 0, principal: str = NOISY, client_id: str = "") -> Pending[bytes]:
         return self.metering.begin(call_of(method, b"\0" * size, CallContext(principal, client_id)))
 
-    def throttle_ms(self, method: str, size: int = 0, principal: str = GREEDY, client_id: str = "") -> int:
+    def throttle_ms(self, method: str, size: int = 0, principal: str = NOISY, client_id: str = "") -> int:
         """The pause that the answer to a call asks for which is served."""
         response = log_pb2.ProduceResponse.FromString(self.call(method, size, principal, client_id).result())
         assert not response.error_code
         return response.throttle_ms
 
-    def refusal_ms(self, method: str, size: int = 0, principal: str = GREEDY) -> int:
+    def refusal_ms(self, method: str, size: int = 0, principal: str = NOISY) -> int:
         """The pause that the answer to a call asks for which is refused, and of which nothing is done."""
         begun = len(self.inside.begun)
         response = log_pb2.ProduceResponse.FromString(self.call(method, size, principal).result())
@@ -122,7 +122,7 @@ class MeteredGatekeeper:
         return [after_ms for after_ms, _act in self._later]
 
 
-def row(principal: str = GREEDY, client_id: str | None = None, **quotas: int) -> QuotaRow:
+def row(principal: str = NOISY, client_id: str | None = None, **quotas: int) -> QuotaRow:
     return QuotaRow.model_validate({"principal": principal, "client_id": client_id, **quotas})
 
 
@@ -165,7 +165,7 @@ def test_requests_of_every_kind_count() -> None:
 
 def test_a_message_is_admitted_as_a_whole_and_in_its_order() -> None:
     metered = MeteredGatekeeper(row(produce_bytes_per_second=10))
-    call = CallContext(GREEDY)
+    call = CallContext(NOISY)
     names = ["Produce", "EndTxn", "Produce", "EndTxn"]
     served = metered.metering.begin_all([call_of(name, b"\0" * 100, call) for name in names])
     assert metered.inside.begun == names
@@ -197,7 +197,7 @@ def test_one_principal_does_not_take_from_another() -> None:
     metered = MeteredGatekeeper(row("User:*", requests_per_second=1))
     assert metered.throttle_ms(LIMITS) == 0
     assert metered.throttle_ms(LIMITS) == 1_000
-    assert metered.throttle_ms(LIMITS, principal="User:polite") == 0
+    assert metered.throttle_ms(LIMITS, principal="User:quiet") == 0
 
 
 def test_a_new_rate_holds_from_the_next_call_on() -> None:
@@ -252,7 +252,7 @@ def test_the_client_id_of_a_unary_call_is_in_its_header() -> None:
     request = admin_pb2.DescribeLimitsRequest()
     request.header.client_id = "a"
     replies = [
-        metered.metering.begin(call_of(LIMITS, request.SerializeToString(), CallContext(GREEDY))) for _ in range(2)
+        metered.metering.begin(call_of(LIMITS, request.SerializeToString(), CallContext(NOISY))) for _ in range(2)
     ]
     assert [log_pb2.ProduceResponse.FromString(each.result()).throttle_ms for each in replies] == [0, 1_000]
     assert metered.throttle_ms(LIMITS, client_id="b") == 0
@@ -265,14 +265,14 @@ def test_client_ids_that_are_made_up_are_no_way_out() -> None:
         assert metered.throttle_ms(LIMITS, client_id=f"c{number}") == 0
     further = [metered.throttle_ms(LIMITS, client_id=f"d{number}") for number in range(2)]
     assert further == [0, 1_000]
-    assert len(metered.budgets.of(GREEDY).clients) == CLIENTS_MAX + 1
+    assert len(metered.budgets.of(NOISY).clients) == CLIENTS_MAX + 1
 
 
 def test_a_client_id_longer_than_any_may_be_is_not_kept() -> None:
     metered = MeteredGatekeeper(row(client_id="*", requests_per_second=1))
     for number in range(3):
         metered.call(END_TXN, client_id=f"{number}" * 1_001)
-    assert list(metered.budgets.of(GREEDY).clients) == [""]
+    assert list(metered.budgets.of(NOISY).clients) == [""]
 
 
 def test_a_long_call_without_records_counts_as_several_requests() -> None:
@@ -285,7 +285,7 @@ def test_a_long_call_without_records_counts_as_several_requests() -> None:
 
 
 def out_of_patience(*rows: QuotaRow) -> MeteredGatekeeper:
-    """Where the greedy one owes for as long as the test lasts, and was told of all refusals that are told at once."""
+    """Where the noisy caller owes for as long as the test lasts, and was told of all refusals that are told at once."""
     metered = MeteredGatekeeper(*rows or (row(requests_per_second=1),))
     for _ in range(20):
         metered.throttle_ms(END_TXN)
@@ -383,11 +383,11 @@ def test_a_flood_of_refusals_is_some_lines_of_the_audit_log_and_counted() -> Non
     metered.budgets.on_refused = audit.over_quota
     for _call in range(50):
         metered.call(LIMITS)
-    assert lines == [("quota", GREEDY, "requests_per_second", 0)] * ALIKE_MAX
+    assert lines == [("quota", NOISY, "requests_per_second", 0)] * ALIKE_MAX
     metered.clock.advance(ALIKE_MS)
     metered.rules = QuotaRules([row(calls=0)])
     metered.call(LIMITS)
-    assert lines[ALIKE_MAX:] == [("quota", GREEDY, "calls", 0)]
+    assert lines[ALIKE_MAX:] == [("quota", NOISY, "calls", 0)]
     assert audit.counts()["quota", "no"] == 48 - ALIKE_MAX
 
 
@@ -404,7 +404,7 @@ def test_calls_without_an_answer_have_a_bound_and_make_room_when_they_are_answer
     assert not metered.call(END_TXN).is_settled, "never refused"
     metered.inside.waiting[0].succeed(b"")
     assert first.is_settled
-    assert metered.budgets.of(GREEDY).held[Level.CALLS] == 2
+    assert metered.budgets.of(NOISY).held[Level.CALLS] == 2
     metered.inside.waiting[-1].fail(CoordinatorError(ErrorCode.INVALID_REQUEST, "as it may be"))
     assert not metered.call(LIMITS).is_settled
 
@@ -427,10 +427,10 @@ def test_who_must_get_in_has_no_bounds_that_are_built_in() -> None:
 
 def test_principals_that_hold_nothing_are_forgotten_some_time() -> None:
     metered = MeteredGatekeeper()
-    metered.budgets.add(Level.SESSIONS, GREEDY)
+    metered.budgets.add(Level.SESSIONS, NOISY)
     for number in range(PRINCIPALS_MAX + 5):
         metered.budgets.of(f"User:{number}")
-    assert metered.budgets.of(GREEDY).held[Level.SESSIONS] == 1
+    assert metered.budgets.of(NOISY).held[Level.SESSIONS] == 1
     assert len(metered.budgets._budgets) < PRINCIPALS_MAX
 
 

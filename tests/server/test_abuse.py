@@ -88,7 +88,7 @@ ENDED: Final = {
     "pings": "control_frames",
 }
 """Floods that the compiled transport ends, and what it calls them."""
-HEEDLESS: Final = "heedless"
+THROTTLE_IGNORING: Final = "throttle-ignoring"
 HEEDED_PER_SECOND: Final = 20
 """The quota of that client."""
 _OWN: Final = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
@@ -178,7 +178,8 @@ def victim(tmp_path: Path, transport: TransportName) -> Iterator[Victim]:
     abuser_file.write_text(tokens.add("User:abuser"))
     quotas_file = tmp_path / "quotas.toml"
     quotas_file.write_text(
-        f'[[quotas]]\nprincipal = "User:abuser"\nclient_id = "{HEEDLESS}"\nrequests_per_second = {HEEDED_PER_SECOND}\n'
+        f'[[quotas]]\nprincipal = "User:abuser"\nclient_id = "{THROTTLE_IGNORING}"\n'
+        f"requests_per_second = {HEEDED_PER_SECOND}\n"
     )
     settings = {
         "quotas_file": str(quotas_file),
@@ -362,7 +363,7 @@ async def test_sessions_without_end(victim: Victim) -> None:
 
 def test_calls_that_never_pause_when_they_are_told_to(victim: Victim) -> None:
     ask = admin_pb2_grpc.AdminServiceStub(victim.channel()).DescribeLimits
-    request = admin_pb2.DescribeLimitsRequest(header=common_pb2.RequestHeader(client_id=HEEDLESS))
+    request = admin_pb2.DescribeLimitsRequest(header=common_pb2.RequestHeader(client_id=THROTTLE_IGNORING))
     waiting = deque(ask.future(request) for _ in range(64))
     codes: Counter[int] = Counter()
     for number in range(PATIENCE_PER_SECOND + 100):

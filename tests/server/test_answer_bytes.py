@@ -73,15 +73,15 @@ def test_one_answer_may_be_larger_than_the_share_of_a_connection() -> None:
 def test_one_principal_takes_no_more_than_half_however_many_connections_it_has() -> None:
     answers = AnswerBytes(LIMITS)
     for number in range(5):
-        answers.hold(KnownConnection("User:greedy", number), 9)
-    assert refusal(answers, KnownConnection("User:greedy", 5)) == "principal"
+        answers.hold(KnownConnection("User:noisy", number), 9)
+    assert refusal(answers, KnownConnection("User:noisy", 5)) == "principal"
     other = KnownConnection("User:other", 0)
     assert refusal(answers, other) is None
     answers.hold(other, 5)
     assert refusal(answers, other) is None
-    answers.release(KnownConnection("User:greedy", 0), 9)
-    answers.release(KnownConnection("User:greedy", 1), 9)
-    assert refusal(answers, KnownConnection("User:greedy", 5)) is None
+    answers.release(KnownConnection("User:noisy", 0), 9)
+    answers.release(KnownConnection("User:noisy", 1), 9)
+    assert refusal(answers, KnownConnection("User:noisy", 5)) is None
 
 
 def test_nobody_finds_room_where_all_of_it_is_taken() -> None:

@@ -96,7 +96,7 @@ class FairDispatcher:
         return begun
 
     def session(self, connection: str, limits: SessionLimits | None = None) -> Session:
-        caller = CallContext("User:greedy", connection=connection)
+        caller = CallContext("User:noisy", connection=connection)
         return Session(self.handler, self.clock, caller, limits or SessionLimits())
 
     def turn(self) -> list[str]:
@@ -140,20 +140,20 @@ HUGE = [f"huge-{number}" for number in range(10 * PER_TURN)]
 
 def test_a_huge_message_is_begun_in_many_turns_and_others_are_served_in_between() -> None:
     fair = FairDispatcher()
-    greedy, polite = fair.session("a"), fair.session("b")
-    greedy.receive(message(HUGE))
+    noisy, quiet = fair.session("a"), fair.session("b")
+    noisy.receive(message(HUGE))
     assert fair.begun() == HUGE[:PER_TURN]
-    polite.receive(message(["polite"]))
+    quiet.receive(message(["quiet"]))
     assert fair.begun() == [], "this turn has done its work"
     assert [fair.turn() for _ in range(4)] == [
         [],
         HUGE[PER_TURN : 2 * PER_TURN],
         [],
-        ["polite", *HUGE[2 * PER_TURN : 3 * PER_TURN]],
+        ["quiet", *HUGE[2 * PER_TURN : 3 * PER_TURN]],
     ]
-    assert len(answered(polite)) == 1
+    assert len(answered(quiet)) == 1
     assert fair.rest() == HUGE[3 * PER_TURN :]
-    assert [answer.correlation_id for answer in answered(greedy)] == [*range(len(HUGE))]
+    assert [answer.correlation_id for answer in answered(noisy)] == [*range(len(HUGE))]
     assert fair.longest_ms == (1 + PER_TURN) * CALL_MS
 
 
@@ -174,8 +174,8 @@ def test_who_has_nothing_waiting_begins_at_once_in_every_other_turn() -> None:
     fair = FairDispatcher()
     fair.session("a").receive(message(HUGE))
     fair.turn()
-    fair.session("b").receive(message(["polite"]))
-    assert fair.begun() == ["polite"]
+    fair.session("b").receive(message(["quiet"]))
+    assert fair.begun() == ["quiet"]
 
 
 def test_connections_take_turns_however_many_sessions_they_have() -> None:
@@ -327,7 +327,7 @@ def test_a_client_that_sends_no_more_is_answered_all_it_asked_for() -> None:
 
 def test_a_quota_admits_a_message_as_a_whole_in_however_many_turns_it_begins() -> None:
     fair = FairDispatcher()
-    rules = QuotaRules([QuotaRow.model_validate({"principal": "User:greedy", "requests_per_second": 1})])
+    rules = QuotaRules([QuotaRow.model_validate({"principal": "User:noisy", "requests_per_second": 1})])
     keeper = Metering(fair.dispatcher.gatekeeper, Budgets(fair.clock, lambda: rules), fair.clock, lambda *_: None)
     fair.handler = metered = Dispatcher([SERVICE], keeper, message_bytes_max=1 << 20)
     metered.serve([fair.servicer])

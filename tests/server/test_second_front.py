@@ -24,7 +24,7 @@ from tests.harness.gated import Watching
 from tests.harness.manual_clock import ManualClock
 from tests.harness.second_front import WrittenCall
 
-GREEDY = CallContext("User:greedy", connection="1")
+NOISY = CallContext("User:noisy", connection="1")
 OTHER = CallContext("User:other", connection="2")
 
 
@@ -86,7 +86,7 @@ class House:
         self,
         line: str,
         method: Method = Method.PRODUCE,
-        by: CallContext = GREEDY,
+        by: CallContext = NOISY,
         *,
         serve: Callable[[str, CallContext], Pending[object]] | None = None,
         refuses_over_rate: bool = False,
@@ -100,7 +100,7 @@ class House:
             refuses_over_rate=refuses_over_rate,
         )
 
-    def ask(self, line: str, method: Method = Method.PRODUCE, by: CallContext = GREEDY) -> Pending[bytes]:
+    def ask(self, line: str, method: Method = Method.PRODUCE, by: CallContext = NOISY) -> Pending[bytes]:
         return self.keeper.begin(self.call(line, method, by))
 
     def turn(self) -> None:
@@ -129,16 +129,16 @@ def test_a_call_is_refused_while_the_server_loads_and_nothing_of_it_is_decoded()
     assert (call.decoded, house.served) == (0, [])
 
 
-def test_a_greedy_caller_is_served_and_told_to_pause_where_its_front_wants_that() -> None:
-    house = House(QuotaRow.model_validate({"principal": "User:greedy", "produce_bytes_per_second": 100}))
+def test_a_noisy_caller_is_served_and_told_to_pause_where_its_front_wants_that() -> None:
+    house = House(QuotaRow.model_validate({"principal": "User:noisy", "produce_bytes_per_second": 100}))
     house.open()
     assert house.ask("x" * 210).result().endswith(b"(pause 2000 ms)")
     assert house.ask("y").result() == b"did y (pause 2010 ms)"
     assert house.ask("z", by=OTHER).result() == b"did z"
 
 
-def test_a_greedy_caller_is_refused_like_one_of_grpc_where_its_front_wants_that() -> None:
-    house = House(QuotaRow.model_validate({"principal": "User:greedy", "produce_bytes_per_second": 100}))
+def test_a_noisy_caller_is_refused_like_one_of_grpc_where_its_front_wants_that() -> None:
+    house = House(QuotaRow.model_validate({"principal": "User:noisy", "produce_bytes_per_second": 100}))
     house.open()
     assert house.ask("x" * 210).result().endswith(b"(pause 2000 ms)")
     call = house.call("y", refuses_over_rate=True)
@@ -147,7 +147,7 @@ def test_a_greedy_caller_is_refused_like_one_of_grpc_where_its_front_wants_that(
 
 
 def test_a_principal_holds_no_more_calls_than_it_may_whatever_its_front() -> None:
-    house = House(QuotaRow.model_validate({"principal": "User:greedy", "calls": 2}))
+    house = House(QuotaRow.model_validate({"principal": "User:noisy", "calls": 2}))
     house.open()
     waiting = [Pending[object]() for _ in range(3)]
     replies = [

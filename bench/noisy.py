@@ -1,13 +1,13 @@
 """Measures the effect of one noisy client on 16 well-behaved ones, with and without quotas, for each transport.
 
-    python -m bench.greedy                        both kinds of noise, on each installed transport: two minutes
-    python -m bench.greedy --transport native     on this transport alone
+    python -m bench.noisy                        both kinds of noise, on each installed transport: two minutes
+    python -m bench.noisy --transport native     on this transport alone
 
-The server has TLS and requires tokens. Sixteen callers (*polite*) commit with a pause in between, each on a connection
-of its own. The noisy client (*greedy*) is another principal in a process of its own. If it is *heedful*, it is 64
-producers of the SDK that write as fast as they can and obey throttling. If it is *heedless*, it is bare stubs with 64
-calls under way that ignore throttling. Each round measures the polite commits without it, then beside it. Rounds with
-and without quotas take turns. The table has the 99th percentile of all rounds, and the number of greedy commits.
+The server has TLS and requires tokens. Sixteen *quiet* callers commit with a pause in between, each on a connection of
+its own. The *noisy* client is another principal in a process of its own. If it is throttle-aware, it is 64 producers of
+the SDK that write as fast as they can and obey throttling. If it ignores throttling, it is bare stubs with 64 calls
+under way. Each round measures the quiet commits without it, then beside it. Rounds with and without quotas take turns.
+The table has the 99th percentile of all rounds, and the number of noisy commits.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ from coordinator_api.v1.log_pb2_grpc import LogServiceStub
 from coordinator_api.v1.transaction_pb2_grpc import TransactionServiceStub
 from coordinator_client import AsyncProducer, Connection, Tls
 
-POLITE: Final = 16
+QUIET: Final = 16
 _PAUSE_S: Final = 0.02
-"""Mean pause of a polite caller between two commits (s)."""
-_GREEDY: Final = 64
+"""Mean pause of a quiet caller between two commits (s)."""
+_NOISY: Final = 64
 _ROUNDS: Final = 3
 _SECONDS: Final = 4.0
-_TOPIC: Final = "greedy"
+_TOPIC: Final = "noisy"
 _VALUE_BYTES: Final = 1_000
 RATE: Final = 100_000
-"""Quota of the greedy client (bytes per second): a hundred transactions of one record."""
-KINDS: Final = ("heedful", "heedless")
+"""Quota of the noisy client (bytes per second): a hundred transactions of one record."""
+KINDS: Final = ("throttle-aware", "throttle-ignoring")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Figures of one kind of greedy client, with or without a quota."""
+    """Figures of one kind of noisy client, with or without a quota."""
 
     alone_ms: list[float]
     beside_ms: list[float]
-    greedy_commits: int
+    noisy_commits: int
 
     def row(self) -> str:
         alone, beside = (statistics.quantiles(waits, n=100)[-1] for waits in (self.alone_ms, self.beside_ms))
-        return f"{alone:.1f} ms | {beside:.1f} ms | {beside / alone:.1f} | {self.greedy_commits}"
+        return f"{alone:.1f} ms | {beside:.1f} ms | {beside / alone:.1f} | {self.noisy_commits}"
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     asked = parser.parse_args(arguments)
     load = f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
     print(f"{load}, {asked.rounds} rounds of {asked.seconds} s\n")
-    print("| transport | the greedy one | quota | commit p99 before | meanwhile | p99 x | commits of the greedy one |")
+    print("| transport | the noisy client | quota | commit p99 before | meanwhile | p99 x | commits of the noisy client |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for transport in [asked.transport] if asked.transport else _transports():
         for kind in [asked.kind] if asked.kind else KINDS:
@@ -93,7 +93,7 @@ def _transports() -> list[str]:
 
 def measured(transport: str, kind: str, rounds: int, seconds: float) -> dict[bool, Found]:
     """Return the figures by True for a client with a quota and False for one without."""
-    with tempfile.TemporaryDirectory(prefix="greedy-") as directory:
+    with tempfile.TemporaryDirectory(prefix="noisy-") as directory:
         settings, shown = asking(Path(directory))
         quotas = Path(directory) / "quotas.toml"
         quotas.touch()
@@ -103,52 +103,50 @@ def measured(transport: str, kind: str, rounds: int, seconds: float) -> dict[boo
         server.start()
         try:
             port = int(server.endpoint.rpartition(":")[2])
-            polite, greedy = (Target(port, **each) for each in shown)
-            with polite.channel() as channel:
+            quiet, noisy = (Target(port, **each) for each in shown)
+            with quiet.channel() as channel:
                 wanted = [log_pb2.NewTopic(name=_TOPIC, partition_count=4)]
                 LogServiceStub(channel).CreateTopics(log_pb2.CreateTopicsRequest(topics=wanted))
-            _waits_ms(polite, partial(time.sleep, seconds / 2))
+            _waits_ms(quiet, partial(time.sleep, seconds / 2))
             found = {True: Found([], [], 0), False: Found([], [], 0)}
             for _ in range(rounds):
                 for is_bound, so_far in [*found.items()]:
                     _set_quota(quotas, is_bound=is_bound)
-                    found[is_bound] = _round(so_far, polite, greedy, kind, seconds)
+                    found[is_bound] = _round(so_far, quiet, noisy, kind, seconds)
         finally:
             server.stop()
     return found
 
 
 def _set_quota(file: Path, *, is_bound: bool) -> None:
-    table = f'[[quotas]]\nprincipal = "User:greedy"\nproduce_bytes_per_second = {RATE}\n'
+    table = f'[[quotas]]\nprincipal = "User:noisy"\nproduce_bytes_per_second = {RATE}\n'
     file.write_text(table if is_bound else "")
     # The server checks the file every second.
     time.sleep(1.5)
 
 
-def _round(so_far: Found, polite: Target, greedy: Target, kind: str, seconds: float) -> Found:
-    alone = _waits_ms(polite, partial(time.sleep, seconds))
+def _round(so_far: Found, quiet: Target, noisy: Target, kind: str, seconds: float) -> Found:
+    alone = _waits_ms(quiet, partial(time.sleep, seconds))
     program = (
-        "from bench.greedy import be_greedy; from bench.exhaustion import Target;"
-        f" print(); input(); print(be_greedy({kind!r}, {greedy!r}, {seconds}))"
+        "from bench.noisy import be_noisy; from bench.exhaustion import Target;"
+        f" print(); input(); print(be_noisy({kind!r}, {noisy!r}, {seconds}))"
     )
     command = [sys.executable, "-u", "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None, "its output was asked for"
         process.stdout.readline()
         said: list[str] = []
-        beside = _waits_ms(polite, lambda: said.append(process.communicate("\n")[0]))
+        beside = _waits_ms(quiet, lambda: said.append(process.communicate("\n")[0]))
     if process.returncode:
-        raise LoadFailed("the greedy process failed")
-    return Found(so_far.alone_ms + alone, so_far.beside_ms + beside, so_far.greedy_commits + int(said[0]))
+        raise LoadFailed("the noisy process failed")
+    return Found(so_far.alone_ms + alone, so_far.beside_ms + beside, so_far.noisy_commits + int(said[0]))
 
 
 def _waits_ms(target: Target, meanwhile: Callable[[], object]) -> list[float]:
-    """Return the waits of the polite callers for their commits while something else is done (ms)."""
+    """Return the waits of the quiet callers for their commits while something else is done (ms)."""
     is_over = threading.Event()
     waited_ms: list[float] = []
-    callers = [
-        threading.Thread(target=_be_polite, args=(target, number, is_over, waited_ms)) for number in range(POLITE)
-    ]
+    callers = [threading.Thread(target=_be_quiet, args=(target, number, is_over, waited_ms)) for number in range(QUIET)]
     for caller in callers:
         caller.start()
     meanwhile()
@@ -158,11 +156,11 @@ def _waits_ms(target: Target, meanwhile: Callable[[], object]) -> list[float]:
     return waited_ms
 
 
-def _be_polite(target: Target, number: int, is_over: threading.Event, waited_ms: list[float]) -> None:
+def _be_quiet(target: Target, number: int, is_over: threading.Event, waited_ms: list[float]) -> None:
     pauses = random.Random(number)
     with target.channel() as channel:
         stub = TransactionServiceStub(channel)
-        request = _first_request(stub, f"polite-{number}")
+        request = _first_request(stub, f"quiet-{number}")
         while not is_over.wait(pauses.expovariate(1 / _PAUSE_S)):
             begun = time.perf_counter()
             _again(request, checked(stub.Transact(request)))
@@ -183,18 +181,22 @@ def _again(request: transaction_pb2.TransactRequest, done: transaction_pb2.Trans
     request.producer_id, request.producer_epoch = done.producer_id, done.producer_epoch
 
 
-def be_greedy(kind: str, target: Target, seconds: float) -> int:
+def be_noisy(kind: str, target: Target, seconds: float) -> int:
     """Write as much as the server accepts, for so long. Returns the number of commits."""
-    return _heedless(target, seconds) if kind == "heedless" else asyncio.run(_heedful(target, seconds))
+    return (
+        _throttle_ignoring(target, seconds)
+        if kind == "throttle-ignoring"
+        else asyncio.run(_throttle_aware(target, seconds))
+    )
 
 
-async def _heedful(target: Target, seconds: float) -> int:
+async def _throttle_aware(target: Target, seconds: float) -> int:
     commits = 0
     until = time.monotonic() + seconds
 
     async def write(connection: Connection, number: int) -> None:
         nonlocal commits
-        async with AsyncProducer(connection, transactional_id=f"greedy-{number}") as producer:
+        async with AsyncProducer(connection, transactional_id=f"noisy-{number}") as producer:
             while time.monotonic() < until:
                 async with producer.transaction() as transaction:
                     await transaction.send(_TOPIC, bytes(_VALUE_BYTES), partition=number % 4)
@@ -202,18 +204,18 @@ async def _heedful(target: Target, seconds: float) -> int:
 
     tls = Tls(ca_file=target.ca_file, token_file=target.token_file)
     with Connection(target.endpoint, tls=tls) as connection:
-        await asyncio.gather(*(write(connection, number) for number in range(_GREEDY)))
+        await asyncio.gather(*(write(connection, number) for number in range(_NOISY)))
     return commits
 
 
-def _heedless(target: Target, seconds: float) -> int:
+def _throttle_ignoring(target: Target, seconds: float) -> int:
     commits = 0
     until = time.monotonic() + seconds
 
     def write(channel: grpc.Channel, number: int) -> None:
         nonlocal commits
         stub = TransactionServiceStub(channel)
-        request = _first_request(stub, f"greedy-{number}")
+        request = _first_request(stub, f"noisy-{number}")
         while time.monotonic() < until:
             done = stub.Transact(request)
             if not done.error_code:
@@ -221,7 +223,7 @@ def _heedless(target: Target, seconds: float) -> int:
                 _again(request, done)
 
     with target.channel() as channel:
-        writers = [threading.Thread(target=write, args=(channel, number)) for number in range(_GREEDY)]
+        writers = [threading.Thread(target=write, args=(channel, number)) for number in range(_NOISY)]
         for writer in writers:
             writer.start()
         for writer in writers:

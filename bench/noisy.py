@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     asked = parser.parse_args(arguments)
     load = f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
     print(f"{load}, {asked.rounds} rounds of {asked.seconds} s\n")
-    print("| transport | the noisy client | quota | commit p99 before | meanwhile | p99 x | commits of the noisy client |")
+    print("| transport | noisy client | quota | commit p99 before | meanwhile | p99 x | noisy commits |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for transport in [asked.transport] if asked.transport else _transports():
         for kind in [asked.kind] if asked.kind else KINDS:

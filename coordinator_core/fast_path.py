@@ -149,7 +149,7 @@ class FastPath:
         self._producer_ids: Iterator[int] | None = None
         """Rest of the block of producer ids; None if none was needed so far."""
         self._producer_ids_given: list[int] = []
-        self._room_bytes = 0
+        self._bytes_left = 0
         self._names: set[str] = set()
         """Transactional ids of the gathered calls."""
         self._records: list[Record] = []
@@ -265,7 +265,7 @@ class FastPath:
             self._settle(ran, marker, groups, context)
         # From here on nothing can refuse the call.
         self._csn, self._csns_given = csn, self._csns_given + 1
-        self._room_bytes -= size_bytes
+        self._bytes_left -= size_bytes
         self._names.add(name)
         self._records.append(Record(shard.key, ran, ran.transaction.cause))
         self._events.append(ran)
@@ -295,7 +295,7 @@ class FastPath:
             self._records += added.records
             self._events += added.events
             self._effects += zip(added.effects, repeat(shard.key))
-        self._room_bytes -= size_bytes
+        self._bytes_left -= size_bytes
         self._names.add(name)
         results = []
         for (placed, draft), (header, offsetless) in zip(targets, taken, strict=True):
@@ -354,13 +354,13 @@ class FastPath:
             ended, settled_bytes = self._settle_pending(group, marker)
             settled.append(ended)
             size_bytes += settled_bytes
-        if size_bytes > self._room_bytes:
+        if size_bytes > self._bytes_left:
             raise NotCommon
         # From here on nothing can refuse the call.
         for draft in drafts:
             draft.end(marker)
         self._csn, self._csns_given = csn, self._csns_given + 1
-        self._room_bytes -= size_bytes
+        self._bytes_left -= size_bytes
         self._names.add(name)
         self._settled_groups |= current.groups
         self._offsets += settled
@@ -388,7 +388,7 @@ class FastPath:
         if stepped is None:
             raise NotCommon
         initialised: Transaction = stepped.after
-        self._room_bytes -= size_bytes
+        self._bytes_left -= size_bytes
         self._names.add(name)
         self._records.append(Record(key, TransactionChanged(initialised), initialised.cause))
         self._events.append(stepped)
@@ -446,7 +446,7 @@ class FastPath:
             or context.client_id != first.client_id
             or context.host != first.host
             or context.principal != first.principal
-            or size_bytes > self._room_bytes
+            or size_bytes > self._bytes_left
         ):
             raise NotCommon
         require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, name)
@@ -455,7 +455,7 @@ class FastPath:
         parts = self._parts
         self._context, now_ms = context, parts.runtime.clock.wall_ms()
         self._turn = Turn(now_ms, context.client_id, context.host, context.principal)
-        self._room_bytes = parts.runtime.room_bytes() if parts.checks.disk.refusal is None else 0
+        self._bytes_left = parts.runtime.bytes_left() if parts.checks.disk.refusal is None else 0
         return context
 
     def _target(self, placed: PlacedPartition) -> Target:

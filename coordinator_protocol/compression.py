@@ -25,9 +25,9 @@ unpacks to more: a few KiB of gzip could otherwise fill the memory of all its re
 COMPRESSION_NAMES: Final = MappingProxyType({compression.name.lower(): compression for compression in Compression})
 """Compressions by their names in settings."""
 
-_ROOM_BYTES_MIN: Final = 64 * 1024
-_ROOM_GROWTH: Final = 8
-_NO_ROOM: Final = "failed to write whole buffer"
+_BUFFER_BYTES_MIN: Final = 64 * 1024
+_BUFFER_GROWTH: Final = 8
+_TOO_SMALL: Final = "failed to write whole buffer"
 """Text of the library's error for a buffer that is too small. Only the wording of a refusal rests on it."""
 
 _CODECS: Final[MappingProxyType[Compression, ModuleType]] = MappingProxyType(
@@ -52,12 +52,12 @@ def pack(payload: bytes, compression: Compression) -> bytes:
     return bytes(_CODECS[compression].compress(payload))
 
 
-def unpack_into(room: bytearray, payload: bytes | memoryview, compression: Compression) -> int | None:
-    """Unpack to the beginning of `room` and return the number of bytes.
+def unpack_into(buffer: bytearray, payload: bytes | memoryview, compression: Compression) -> int | None:
+    """Unpack to the beginning of `buffer` and return the number of bytes.
 
-    None: the payload is damaged, or unpacks to more than `room` holds; `unpack` reports which."""
+    None: the payload is damaged, or unpacks to more than `buffer` holds; `unpack` reports which."""
     try:
-        size: int = _CODECS[compression].decompress_into(payload, room)
+        size: int = _CODECS[compression].decompress_into(payload, buffer)
     except cramjam.DecompressionError:
         return None
     return size
@@ -70,27 +70,27 @@ def unpack(payload: bytes | memoryview, compression: Compression, *, bytes_max: 
     if compression is Compression.NONE:
         return bytes(payload)
     why: Exception | None = None
-    for room_bytes in _rooms(len(payload), bytes_max):
-        room = bytearray(room_bytes)
+    for buffer_bytes in _buffer_sizes(len(payload), bytes_max):
+        buffer = bytearray(buffer_bytes)
         try:
-            size = _CODECS[compression].decompress_into(payload, room)
+            size = _CODECS[compression].decompress_into(payload, buffer)
         except cramjam.DecompressionError as error:
             why = error
         else:
-            return bytes(memoryview(room)[:size])
-    assert why is not None, "there is always room to try"
+            return bytes(memoryview(buffer)[:size])
+    assert why is not None, "there is always a size to try"
     raise NotUnpackable(_why(why, compression, bytes_max)) from why
 
 
-def _rooms(packed_bytes: int, bytes_max: int) -> list[int]:
+def _buffer_sizes(packed_bytes: int, bytes_max: int) -> list[int]:
     """Return the sizes of buffers to try, `bytes_max` last.
 
     A small one comes first: clearing the largest costs more than unpacking most payloads."""
-    first = max(_ROOM_BYTES_MIN, _ROOM_GROWTH * packed_bytes)
-    return sorted({min(bytes_max, first), min(bytes_max, _ROOM_GROWTH * first), bytes_max})
+    first = max(_BUFFER_BYTES_MIN, _BUFFER_GROWTH * packed_bytes)
+    return sorted({min(bytes_max, first), min(bytes_max, _BUFFER_GROWTH * first), bytes_max})
 
 
 def _why(error: Exception, compression: Compression, bytes_max: int) -> str:
-    if _NO_ROOM in str(error):
+    if _TOO_SMALL in str(error):
         return f"its {compression.name.lower()} payload unpacks to more than {bytes_max} bytes"
     return f"its {compression.name.lower()} payload cannot be unpacked ({error})"

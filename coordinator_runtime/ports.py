@@ -353,7 +353,7 @@ COUNTED_BYTES_MIN: Final = 4_096
 cost more than they do. Their number is bounded by the streams of a connection."""
 
 
-class AnswerRoom(Protocol):
+class AnswerLimit(Protocol):
     """Limits of the bytes of answers that wait to be read: for each connection, for each authenticated principal, and
     in total."""
 
@@ -408,8 +408,8 @@ class Levels(Protocol):
 _BOUNDLESS_BYTES: Final = 1 << 62
 
 
-class BoundlessRoom:
-    """Implements `AnswerRoom` without a limit, for callers that do not use a network."""
+class NoAnswerLimit:
+    """Implements `AnswerLimit` without a limit, for callers that do not use a network."""
 
     is_scarce: bool = False
 
@@ -425,7 +425,7 @@ class BoundlessRoom:
     def release(self, connection: Connection, size_bytes: int) -> None: ...
 
 
-BOUNDLESS_ROOM: Final = BoundlessRoom()
+NO_ANSWER_LIMIT: Final = NoAnswerLimit()
 
 
 _CODES: Final = {

@@ -279,7 +279,7 @@ class Runtime:
         self.on_work()
         return reply
 
-    def room_bytes(self) -> int:
+    def bytes_left(self) -> int:
         """Return the number of bytes that can be staged now without a refusal, all of them in the open group."""
         groups, limits = self.groups, self.limits
         if self._failure is not None:

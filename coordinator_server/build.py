@@ -142,7 +142,7 @@ def build(
     assignors = measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
     dependencies = _dependencies(config, quotas, assignors, backups, workers)
     core = assemble(runtime, opened.store, config.core_config(), dependencies)
-    core.log.records.fetcher.room = answers
+    core.log.records.fetcher.answer_limit = answers
     core.log.records.fetcher.on_work = core.log.positions.searches.on_work = reads.spent
     audit = AuditLog(clock)
     readings = AllReadings(
@@ -199,7 +199,7 @@ def _dependencies(
 def _gatekeeper(config: Config, runtime: Runtime, answers: AnswerBytes, reads: FairReads) -> Gatekeeper:
     admission = Admission(config.admission_limits(), lambda: len(runtime.parking))
     messages = FairMessages(runtime.clock, asyncio.get_running_loop().call_soon)
-    return Gatekeeper(admission, runtime.clock, room=answers, reads=reads, messages=messages)
+    return Gatekeeper(admission, runtime.clock, answer_limit=answers, reads=reads, messages=messages)
 
 
 def _dispatcher(config: Config, keeper: Keeper) -> Dispatcher:

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 from coordinator_protocol.acls import ANONYMOUS, check_principal
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
+from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit
 from coordinator_server.addresses import Address, ListenText, is_local, parse_listen
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.grpc_front.handler import Handler
@@ -299,10 +299,10 @@ class Listeners:
         for each in self._transports:
             each.on_failure = tell
 
-    async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
+    async def start(self, handler: Handler, answer_limit: AnswerLimit = NO_ANSWER_LIMIT) -> None:
         """Serve on all listeners."""
         for each in self._transports:
-            await each.start(handler, room)
+            await each.start(handler, answer_limit)
         self._check_again()
 
     def check_credentials(self) -> None:

@@ -18,7 +18,7 @@ An arrival is a tuple that begins with its kind and the token of its call or str
     (LEFT, connection)                          a connection with an earlier CALLER has ended
     (MESSAGE, token, body)                      a message of a stream, which used one credit
     (HALF_CLOSED, token)                        the caller of a stream sends no more, on a server
-    (ROOM, token)                               a message sent with wants_room has left the queue; on a server, it was
+    (SENT, token)                               a message sent with wants_sent has left the queue; on a server, it was
                                                 written
     (TAKEN, token)                              the reply given with wants_taken was written, or its caller is gone.
                                                 The call has ended before
@@ -42,7 +42,7 @@ An item that Python gives is a tuple that begins in the same way. Items for call
     (END, token, status, message)               the end of a call without a reply, or of a stream; status is gRPC's
                                                 number, 0 where a stream ends well. With it a client cuts a stream or
                                                 gives up a call, with any status, and gets no more arrivals of it
-    (SEND, token, body, wants_room)             a message of a stream
+    (SEND, token, body, wants_sent)             a message of a stream
     (CREDIT, token, messages)                   number of further messages of a stream that may come
 """
 
@@ -56,7 +56,7 @@ CALL: Final[int]
 STREAM: Final[int]
 MESSAGE: Final[int]
 HALF_CLOSED: Final[int]
-ROOM: Final[int]
+SENT: Final[int]
 GONE: Final[int]
 STOPPED: Final[int]
 ENDED: Final[int]

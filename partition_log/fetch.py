@@ -24,7 +24,7 @@ from typing import Final
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection, PartitionRef
+from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit, Connection, PartitionRef
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Family, Store, StoreDamaged, StoreUnreadable
 from partition_log.batches import LogDamaged
@@ -192,7 +192,7 @@ class Fetcher:
         self._fetch_count = 0
         self.damage = DamageWatch()
         self.waiting_fetches = 0
-        self.room: AnswerRoom = BOUNDLESS_ROOM
+        self.answer_limit: AnswerLimit = NO_ANSWER_LIMIT
         """Counts the bytes that are found while their fetch waits."""
         self.on_read: Callable[[RecordsRead], None] = lambda _event: None
         """Receives the numbers of records that every answer showed and hid."""
@@ -233,8 +233,8 @@ class Fetcher:
     def _advance(self, fetch: _Fetch) -> None:
         """Read on in every partition with something new, within the capacity for answers."""
         fetch.budget.renew_work()
-        if self.room.is_scarce:
-            fetch.budget.narrow(self.room.allowance_bytes(fetch.connection))
+        if self.answer_limit.is_scarce:
+            fetch.budget.narrow(self.answer_limit.allowance_bytes(fetch.connection))
         found_bytes = 0
         for position in fetch.positions:
             if position.error is None:
@@ -310,12 +310,12 @@ class Fetcher:
     def _hold(self, fetch: _Fetch) -> None:
         """Count the bytes that were found since the last call."""
         if fetch.found_bytes > fetch.held_bytes:
-            self.room.hold(fetch.connection, fetch.found_bytes - fetch.held_bytes)
+            self.answer_limit.hold(fetch.connection, fetch.found_bytes - fetch.held_bytes)
             fetch.held_bytes = fetch.found_bytes
 
     def _read_on(self, fetch: _Fetch) -> None:
         try:
-            self.room.check(fetch.connection)
+            self.answer_limit.check(fetch.connection)
             self._advance(fetch)
         except Exception as error:  # noqa: BLE001  no capacity, or a defect: other fetches must be woken too
             self._leave(fetch)
@@ -340,7 +340,7 @@ class Fetcher:
     def _leave(self, fetch: _Fetch) -> None:
         self.waiting_fetches -= 1
         if fetch.held_bytes:
-            self.room.release(fetch.connection, fetch.held_bytes)
+            self.answer_limit.release(fetch.connection, fetch.held_bytes)
         self._runtime.timers.cancel(fetch.key)
         # A request may name a partition twice.
         for key, ordinal in {(position.placed.shard, position.placed.ref.ordinal) for position in fetch.positions}:
@@ -356,7 +356,7 @@ class Fetcher:
     def _results(self, fetch: _Fetch) -> list[FetchResult]:
         """Return the results. Raises Refused THROTTLING_QUOTA_EXCEEDED if there is no capacity even for the first
         batch."""
-        self.room.check_answer(fetch.found_bytes)
+        self.answer_limit.check_answer(fetch.found_bytes)
         results: list[FetchResult] = []
         for position in fetch.positions:
             result = position.result(self.damage)

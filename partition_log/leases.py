@@ -79,7 +79,7 @@ class Leases:
         """Return the first offset of a partition that a lease holds if it is taken now."""
         return max(log_start_offset, self._due.get(ordinal, 0))
 
-    def check_room(self, lease_ms: int, principal: str) -> None:
+    def check_limits(self, lease_ms: int, principal: str) -> None:
         """Return only if the principal may take a lease of that length. Raises Refused INVALID_REQUEST,
         THROTTLING_QUOTA_EXCEEDED."""
         check_lease_ms(lease_ms)

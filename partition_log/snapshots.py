@@ -112,7 +112,7 @@ class SnapshotService:
                 # The refusal may rest on the current catalog, which a crash would take back.
                 return self._runtime.write(once_durable(CATALOG_KEY, readable), is_urgent=True)
             found.append(readable)
-        self.leases.check_room(command.lease_ms, context.principal)
+        self.leases.check_limits(command.lease_ms, context.principal)
         views = self._views(found, is_held=bool(command.lease_ms))
         snapshot_id = b""
         if command.lease_ms:

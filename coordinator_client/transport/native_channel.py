@@ -123,8 +123,8 @@ class NativeChannel:
                 continue
             elif kind == native.MESSAGE:
                 stream.on_message(arrival[2])
-            elif kind == native.ROOM:
-                stream.on_room()
+            elif kind == native.SENT:
+                stream.on_sent()
             elif kind == native.ENDED:
                 del self._streams[arrival[1]]
                 stream.on_end(status_name(arrival[2]), arrival[3])
@@ -191,7 +191,7 @@ class NativeStream:
             self.close()
             self._user.on_end(Loss("INTERNAL", str(error)))
 
-    def on_room(self) -> None:
+    def on_sent(self) -> None:
         self._ahead = 0
         self.wake()
 

@@ -161,13 +161,13 @@ class ClientSession:
             self._has_begun = True
             # The header is empty: every request names its own client.
             return session_pb2.SessionRequest(header=RequestHeader()).SerializeToString()
-        room = self._calls_max - len(self._unanswered)
-        if not self._cancelled and (not self._unsent or room <= 0):
+        free_calls = self._calls_max - len(self._unanswered)
+        if not self._cancelled and (not self._unsent or free_calls <= 0):
             return None
         request = session_pb2.SessionRequest(cancels=self._cancelled)
         self._cancelled.clear()
         add, unsent, size = request.calls.add, self._unsent, request.ByteSize()
-        while unsent and room > 0:
+        while unsent and free_calls > 0:
             call = unsent[0]
             if call.on_done is None:
                 unsent.popleft()
@@ -181,7 +181,7 @@ class ClientSession:
                 break
             unsent.popleft()
             self._last_id += 1
-            room -= 1
+            free_calls -= 1
             call.correlation_id = self._last_id
             self._unanswered[self._last_id] = call
             # Fields are set one by one: keyword arguments take nearly twice as long.

@@ -73,47 +73,47 @@ class _ShareTable(Generic[TopicT]):
     def has_left(self) -> bool:
         return bool(self._runs)
 
-    def hand_out(self, rooms: dict[int, int]) -> None:
+    def hand_out(self, capacities: dict[int, int]) -> None:
         """Give each member, by its place, up to so many partitions: in rounds of one each, among members that may take
         more."""
         if self._racks is not None:
-            self._hand_out_near(rooms, self._racks)
+            self._hand_out_near(capacities, self._racks)
         left = sum(len(partitions) for _, partitions in self._runs)
         dealt_rounds = 0
         # Rounds with the same receivers are dealt together.
-        for rounds in sorted(set(rooms.values())):
-            places = [place for place, room in rooms.items() if room >= rounds]
+        for rounds in sorted(set(capacities.values())):
+            places = [place for place, capacity in capacities.items() if capacity >= rounds]
             count = min((rounds - dealt_rounds) * len(places), left)
             if count:
                 deal([self._copy(place) for place in places[:count]], self._take(count))
             dealt_rounds = rounds
             left -= count
 
-    def _hand_out_near(self, rooms: dict[int, int], racks: Racks[TopicT]) -> None:
+    def _hand_out_near(self, capacities: dict[int, int], racks: Racks[TopicT]) -> None:
         """Give each partition to a member in a rack with a replica, if one may take more.
 
         Of several racks, choose the one whose members may take most. Members of a rack take turns. Removes the
-        partitions from the runs, and reduces `rooms`."""
+        partitions from the runs, and reduces `capacities`."""
         waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)
-        room_of: defaultdict[str | None, int] = defaultdict(int)
-        for place, room in rooms.items():
-            if room:
+        capacity_of: defaultdict[str | None, int] = defaultdict(int)
+        for place, capacity in capacities.items():
+            if capacity:
                 waiting[racks.of_members[place]].append(place)
-                room_of[racks.of_members[place]] += room
+                capacity_of[racks.of_members[place]] += capacity
         runs: deque[tuple[TopicT, Sequence[int]]] = deque()
         for topic, partitions in self._runs:
             far = []
             for partition in partitions:
-                near = [rack for rack in racks.of_partition(topic, partition) if room_of[rack]]
+                near = [rack for rack in racks.of_partition(topic, partition) if capacity_of[rack]]
                 if not near:
                     far.append(partition)
                     continue
-                rack = max(near, key=lambda rack: (room_of[rack], rack))
+                rack = max(near, key=lambda rack: (capacity_of[rack], rack))
                 place = waiting[rack].popleft()
                 deal([self._copy(place)], [(topic, [partition])])
-                rooms[place] -= 1
-                room_of[rack] -= 1
-                if rooms[place]:
+                capacities[place] -= 1
+                capacity_of[rack] -= 1
+                if capacities[place]:
                     waiting[rack].append(place)
             if far:
                 runs.append((topic, far))

@@ -49,8 +49,8 @@ class ReclaimedStore(Protocol):
 class Reclaimer:
     """Notes deletions, on the commit thread, and frees their space on a thread that it starts when there is work."""
 
-    def __init__(self, room: ReclaimedStore, clock: Clock | None = None) -> None:
-        self._room = room
+    def __init__(self, store: ReclaimedStore, clock: Clock | None = None) -> None:
+        self._store = store
         self._clock = clock if clock is not None else SystemClock()
         self._changed = threading.Condition()
         self._ranges: dict[tuple[Family, bytes], bytes] = {}
@@ -75,7 +75,7 @@ class Reclaimer:
             self._segments += segments
             if self._thread is None and not self._is_closed and (self._ranges or self._segments):
                 self._not_before_ms = self._clock.monotonic_ms() + PAUSE_MS
-                self._base_bytes = self._room.sst_bytes()
+                self._base_bytes = self._store.sst_bytes()
                 self._thread = threading.Thread(target=self._run, name="reclaim", daemon=True)
                 self._thread.start()
             self._changed.notify()
@@ -95,7 +95,7 @@ class Reclaimer:
             segments, ranges = work
             try:
                 for segment in segments:
-                    self._room.delete_segment(segment)
+                    self._store.delete_segment(segment)
                 if ranges:
                     self._compact(ranges)
             except Exception as error:  # noqa: BLE001  no caller waits for this; writers meet any error of the disk
@@ -121,7 +121,7 @@ class Reclaimer:
         """Return the time until the ranges are compacted; None if there are none."""
         if not self._ranges:
             return None
-        if self._room.sst_bytes() - self._base_bytes >= max(GROWN_BYTES_MIN, self._base_bytes // GROWN_PARTS):
+        if self._store.sst_bytes() - self._base_bytes >= max(GROWN_BYTES_MIN, self._base_bytes // GROWN_PARTS):
             return 0
         return max(0, self._not_before_ms - self._clock.monotonic_ms())
 
@@ -132,11 +132,11 @@ class Reclaimer:
             for family, start, end in ranges:
                 if self._is_closed:
                     return
-                self._room.compact(family, start, end)
+                self._store.compact(family, start, end)
         finally:
             self.is_compacting = False
         now_ms = self._clock.monotonic_ms()
         with self._changed:
             self.count += 1
             self._not_before_ms = now_ms + max(PAUSE_MS, PAUSE_FACTOR * (now_ms - began_ms))
-            self._base_bytes = self._room.sst_bytes()
+            self._base_bytes = self._store.sst_bytes()

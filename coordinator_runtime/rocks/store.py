@@ -53,7 +53,7 @@ class StoreStatistics:
     """Memory for open sorted files, beside the cache."""
 
 
-class _ReclaimedRoom:
+class _ReclaimedFamilies:
     """Implements `reclaim.ReclaimedStore` for the files of one open store."""
 
     def __init__(self, families: Sequence[Rdict], segments: SegmentReader, damaged: DamagedFiles) -> None:
@@ -131,7 +131,7 @@ class RocksStore(RocksReads):
         self.identity: Final = identity_in(partial(self.get, Family.META))
         self.incarnation: Final = self.identity.incarnation
         self._write_stalls = 0
-        self._reclaimer = Reclaimer(_ReclaimedRoom(self._families, self._segments, damaged))
+        self._reclaimer = Reclaimer(_ReclaimedFamilies(self._families, self._segments, damaged))
         self._deleted: list[KeyRange] = []
         """Ranges whose deletion is written and not on disk yet."""
         self._writing = threading.RLock()

@@ -10,7 +10,7 @@ import grpc
 from grpc import aio
 
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.ports import AnswerRoom, CallContext
+from coordinator_runtime.ports import AnswerLimit, CallContext
 from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, Unanswered
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.grpc_front.session import LINGER_SECONDS, STATUS_NUMBERS, Session, SessionLimits
@@ -67,7 +67,7 @@ class GrpcSessions:
         """Return the caller's credentials, or none if callers are not authenticated."""
         return _shown_by(context) if self.callers.are_asked else NOTHING_SHOWN
 
-    def method_handler(self, handler: Handler, room: AnswerRoom) -> grpc.RpcMethodHandler[bytes, bytes]:
+    def method_handler(self, handler: Handler, answer_limit: AnswerLimit) -> grpc.RpcMethodHandler[bytes, bytes]:
         """Return the handler that grpc.aio calls for every new stream."""
 
         async def serve(_requests: object, context: _Context) -> None:
@@ -79,7 +79,7 @@ class GrpcSessions:
             except Unanswered as error:
                 await context.abort(status_code(error.status), error.message)
             call = CallContext(principal=principal, host=host, connection=self.callers.connection(principal, peer))
-            stream = _Stream(Session(handler, self._clock, call, self._limits, room), context)
+            stream = _Stream(Session(handler, self._clock, call, self._limits, answer_limit), context)
             self.callers.watch(stream, shown, host, principal)
             try:
                 await self._serve(stream, context)
@@ -127,13 +127,13 @@ class _Stream:
         self.session = session
         self._context = context
         self._outgoing = asyncio.Event()
-        self._room = asyncio.Event()
+        self._capacity = asyncio.Event()
         self.failure: Unanswered | None = None
         """Violation of the session protocol by the client, which ends the stream."""
         self.defect: BaseException | None = None
         """Defect of ours that ended the reading. gRPC logs it and reports it to the client."""
         session.on_outgoing = self._outgoing.set
-        session.on_room = self._room.set
+        session.on_capacity = self._capacity.set
 
     @property
     def idle_since_ms(self) -> int | None:
@@ -157,9 +157,9 @@ class _Stream:
         try:
             async for body in _messages(self._context):
                 self.session.receive(body)
-                while not self.session.has_room:
-                    self._room.clear()
-                    await self._room.wait()
+                while not self.session.has_capacity:
+                    self._capacity.clear()
+                    await self._capacity.wait()
         except Unanswered as failure:
             self._fail(failure)
         else:

@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext, Connection
+from coordinator_runtime.ports import COUNTED_BYTES_MIN, NO_ANSWER_LIMIT, AnswerLimit, CallContext, Connection
 from coordinator_server.calls import Unanswered
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.grpc_front.grpc_session import GrpcSessions, host_of, status_code
@@ -153,10 +153,10 @@ class GrpcTransport:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise AddressRefused(f"cannot listen on {address}: {reason}") from error
 
-    async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
+    async def start(self, handler: Handler, answer_limit: AnswerLimit = NO_ANSWER_LIMIT) -> None:
         assert self._instances, "bind comes before start"
         await self.set_ready(False)
-        calls = _Calls(handler, self._clock, self._sessions, room)
+        calls = _Calls(handler, self._clock, self._sessions, answer_limit)
         for instance in self._instances:
             # The last handler, because it takes every name that the earlier ones do not know.
             instance.add_generic_rpc_handlers((calls,))
@@ -205,9 +205,9 @@ class GrpcTransport:
 class _Calls(grpc.GenericRpcHandler):
     """Hands every call to the handler, including session streams."""
 
-    def __init__(self, handler: Handler, clock: Clock, sessions: GrpcSessions, room: AnswerRoom) -> None:
+    def __init__(self, handler: Handler, clock: Clock, sessions: GrpcSessions, answer_limit: AnswerLimit) -> None:
         self._handler = handler
-        self._room = room
+        self._answer_limit = answer_limit
         self._clock = clock
         self._sessions = sessions
         # Bounded, because callers choose the names. Unknown ones come here, too.
@@ -219,7 +219,7 @@ class _Calls(grpc.GenericRpcHandler):
 
     def _make_method_handler(self, method: str) -> grpc.RpcMethodHandler[bytes, bytes]:
         if method == SESSION_METHOD:
-            return self._sessions.method_handler(self._handler, self._room)
+            return self._sessions.method_handler(self._handler, self._answer_limit)
         serve = self._behavior(method)
         if not self._sessions.callers.are_asked:
             return grpc.unary_unary_rpc_method_handler(serve)
@@ -240,7 +240,7 @@ class _Calls(grpc.GenericRpcHandler):
             body: bytes, context: aio.ServicerContext[bytes, bytes], call: CallContext | None = None
         ) -> bytes:
             call = call or await self._caller(context)
-            held = _HeldAnswer(self._room, call.connection)
+            held = _HeldAnswer(self._answer_limit, call.connection)
             pending = self._handler(method, body, call)
             # At once and not after the await: decisions in between must count it.
             pending.on_settled(held.hold)
@@ -280,10 +280,10 @@ class _Calls(grpc.GenericRpcHandler):
 class _HeldAnswer:
     """The answer of one call, while it counts among those that wait for their callers."""
 
-    __slots__ = ("_connection", "_is_over", "_room", "size_bytes")
+    __slots__ = ("_answer_limit", "_connection", "_is_over", "size_bytes")
 
-    def __init__(self, room: AnswerRoom, connection: Connection) -> None:
-        self._room = room
+    def __init__(self, answer_limit: AnswerLimit, connection: Connection) -> None:
+        self._answer_limit = answer_limit
         self._connection = connection
         self._is_over = False
         self.size_bytes = 0
@@ -297,12 +297,12 @@ class _HeldAnswer:
         size_bytes = len(settled.result())
         if size_bytes >= COUNTED_BYTES_MIN:
             self.size_bytes = size_bytes
-            self._room.hold(self._connection, size_bytes)
+            self._answer_limit.hold(self._connection, size_bytes)
 
     def release(self, _context: object = None) -> None:
         self._is_over = True
         if self.size_bytes:
-            self._room.release(self._connection, self.size_bytes)
+            self._answer_limit.release(self._connection, self.size_bytes)
             self.size_bytes = 0
 
 

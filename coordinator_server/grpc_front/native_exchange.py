@@ -14,7 +14,7 @@ from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.wire import Pieces
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext, Connection
+from coordinator_runtime.ports import COUNTED_BYTES_MIN, NO_ANSWER_LIMIT, AnswerLimit, CallContext, Connection
 from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.grpc_front.native_streams import LoopStream, StreamHandle
@@ -47,12 +47,12 @@ class Exchange:
         clock: Clock,
         handler: Handler,
         open_stream: OpenStream,
-        room: AnswerRoom = BOUNDLESS_ROOM,
+        answer_limit: AnswerLimit = NO_ANSWER_LIMIT,
         callers: Callers | None = None,
     ) -> None:
         self._server = server
         self._callers = callers or Callers()
-        self._room = room
+        self._answer_limit = answer_limit
         self._held: dict[int, tuple[Connection, int]] = {}
         """Answers that were handed over and that their callers have not taken: connection and size, by token of the
         call."""
@@ -100,12 +100,12 @@ class Exchange:
                 self._call(*call)
             case (native.MESSAGE, token, body):
                 self._tell(token, lambda stream: stream.message(body))
-            case (native.ROOM, token):
-                self._tell(token, lambda stream: stream.room())
+            case (native.SENT, token):
+                self._tell(token, lambda stream: stream.sent())
             case (native.GONE, token):
                 self._gone(token)
             case (native.TAKEN, token):
-                self._room.release(*self._held.pop(token))
+                self._answer_limit.release(*self._held.pop(token))
             case (native.STREAM, token, method, host, connection, shown):
                 self._open(token, method, host, connection, shown)
             case (native.CALLER, token, host, connection, shown):
@@ -174,7 +174,7 @@ class Exchange:
             is_counted = len(body) >= COUNTED_BYTES_MIN
             if is_counted:
                 self._held[token] = (connection, len(body))
-                self._room.hold(connection, len(body))
+                self._answer_limit.hold(connection, len(body))
             self.give((native.REPLY, token, body.parts if isinstance(body, Pieces) else body, is_counted))
 
     def _gone(self, token: int) -> None:
@@ -232,8 +232,8 @@ class _TokenHandle:
         self._exchange = exchange
         self._token = token
 
-    def send(self, body: bytes, *, wants_room: bool) -> None:
-        self._exchange.give((native.SEND, self._token, body, wants_room))
+    def send(self, body: bytes, *, wants_sent: bool) -> None:
+        self._exchange.give((native.SEND, self._token, body, wants_sent))
 
     def grant(self, messages: int) -> None:
         self._exchange.give((native.CREDIT, self._token, messages))

@@ -36,8 +36,8 @@ _log = structlog.get_logger("transport")
 class StreamHandle(Protocol):
     """Network end of a `LoopStream`: sends messages, grants credit, ends the stream."""
 
-    def send(self, body: bytes, *, wants_room: bool) -> None:
-        """Send a message to the caller. With `wants_room`, `LoopStream.room` is called when it is on its way."""
+    def send(self, body: bytes, *, wants_sent: bool) -> None:
+        """Send a message to the caller. With `wants_sent`, `LoopStream.sent` is called when it is on its way."""
 
     def grant(self, messages: int) -> None:
         """Let the caller send this many more messages."""
@@ -57,9 +57,9 @@ class LoopStream(Protocol):
     def half_close(self) -> None:
         """Note that the caller sends no more."""
 
-    def room(self) -> None:
+    def sent(self) -> None:
         """Note that a message is on its way to the caller, with all before it. It is the oldest one sent with
-        `wants_room` that was not reported before."""
+        `wants_sent` that was not reported before."""
 
     def turn(self) -> None:
         """Send the output that is ready."""
@@ -102,7 +102,7 @@ class SessionStream:
         self._has_ended = False
         self.on_gone: Callable[[], None] = _nothing
         """Called when the stream has ended."""
-        session.on_outgoing = session.on_room = handle.wake
+        session.on_outgoing = session.on_capacity = handle.wake
         # The greeting comes first, whatever the caller has sent meanwhile.
         self._write()
 
@@ -114,7 +114,7 @@ class SessionStream:
         self._is_half_closed = True
         self._handle.wake()
 
-    def room(self) -> None:
+    def sent(self) -> None:
         sent = self._tracked.popleft()
         self._ahead.messages -= sent.messages
         self._ahead.size_bytes -= sent.size_bytes
@@ -149,7 +149,7 @@ class SessionStream:
             self._end(STATUS_NUMBERS[failure.status], failure.message)
 
     def _read(self) -> None:
-        while self._unread and self._session.has_room and not self._has_ended:
+        while self._unread and self._session.has_capacity and not self._has_ended:
             self._session.receive(self._unread.popleft())
             self._owed += 1
         if self._owed >= CREDIT_MESSAGES // 2:
@@ -174,11 +174,11 @@ class SessionStream:
         ahead = self._ahead
         ahead.messages += 1
         ahead.size_bytes += len(body)
-        wants_room = counted_bytes > 0 or ahead.is_enough
-        if wants_room:
+        wants_sent = counted_bytes > 0 or ahead.is_enough
+        if wants_sent:
             told = sum(each.messages for each in self._tracked), sum(each.size_bytes for each in self._tracked)
             self._tracked.append(_Ahead(ahead.messages - told[0], ahead.size_bytes - told[1], counted_bytes))
-        self._handle.send(body, wants_room=wants_room)
+        self._handle.send(body, wants_sent=wants_sent)
 
     def _grant(self) -> None:
         if self._owed:
@@ -214,7 +214,7 @@ class ServicerStream:
     def __init__(self, serve: Serve, handle: StreamHandle) -> None:
         self._handle = handle
         self._incoming: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._room = asyncio.Event()
+        self._capacity = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(serve))
 
     def message(self, body: bytes) -> None:
@@ -223,8 +223,8 @@ class ServicerStream:
     def half_close(self) -> None:
         self._incoming.put_nowait(None)
 
-    def room(self) -> None:
-        self._room.set()
+    def sent(self) -> None:
+        self._capacity.set()
 
     def turn(self) -> None: ...
 
@@ -252,6 +252,6 @@ class ServicerStream:
             self._handle.grant(1)
 
     async def _write(self, body: bytes) -> None:
-        self._room.clear()
-        self._handle.send(body, wants_room=True)
-        await self._room.wait()
+        self._capacity.clear()
+        self._handle.send(body, wants_sent=True)
+        await self._capacity.wait()

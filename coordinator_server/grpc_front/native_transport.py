@@ -21,7 +21,7 @@ from grpc_health.v1 import health, health_pb2
 
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
+from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit, CallContext
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.grpc_front.native_exchange import Exchange
@@ -124,20 +124,20 @@ class NativeTransport:
         taken: int = bound[0].getsockname()[1]
         return taken
 
-    async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
+    async def start(self, handler: Handler, answer_limit: AnswerLimit = NO_ANSWER_LIMIT) -> None:
         await self.set_ready(False)
 
         def open_stream(method: str, call: CallContext, shown: Presented, handle: StreamHandle) -> LoopStream:
             if method != SESSION_METHOD:
                 return ServicerStream(self._servicers[method], handle)
-            stream = SessionStream(Session(handler, self._clock, call, self._limits, room), handle)
+            stream = SessionStream(Session(handler, self._clock, call, self._limits, answer_limit), handle)
             self._callers.watch(stream, shown, call.host, call.principal)
             stream.on_gone = partial(self._callers.forget, stream)
             if self._is_stopping:
                 stream.announce_stop()
             return stream
 
-        self._exchange = Exchange(self._server, self._clock, handler, open_stream, room, self._callers)
+        self._exchange = Exchange(self._server, self._clock, handler, open_stream, answer_limit, self._callers)
         self._exchange.on_stopped = self._on_stopped
         asyncio.get_running_loop().add_reader(self._server.fileno(), self._exchange.on_arrivals)
         for each in self._sockets:

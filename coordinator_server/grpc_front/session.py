@@ -25,7 +25,7 @@ from coordinator_protocol.names import ID_BYTES_MAX
 from coordinator_protocol.wire import has_more_fields
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext
+from coordinator_runtime.ports import COUNTED_BYTES_MIN, NO_ANSWER_LIMIT, AnswerLimit, CallContext
 from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.grpc_front.handler import Handler, NamedCall
 
@@ -63,7 +63,7 @@ class SessionLimits:
 
 class Session:
     """One stream. The adapter calls `receive` and `take` on the loop. `on_outgoing` tells it that `take` has a message,
-    and `on_room` that it may read the stream again."""
+    and `on_capacity` that it may read the stream again."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Session:
         clock: Clock,
         context: CallContext,
         limits: SessionLimits,
-        room: AnswerRoom = BOUNDLESS_ROOM,
+        answer_limit: AnswerLimit = NO_ANSWER_LIMIT,
     ) -> None:
         self._handler = handler
-        self._room = room
+        self._answer_limit = answer_limit
         self._clock = clock
         self._context = context
         self._limits = limits
@@ -82,7 +82,7 @@ class Session:
         self._answers: deque[tuple[int, bytes, Unanswered | None]] = deque()
         """Answers for the next message: correlation id, answer, and the reason if there is no answer."""
         self._held_bytes = 0
-        """Bytes counted in `room`: answers that wait here, or that the adapter has not reported as taken."""
+        """Bytes counted in `answer_limit`: answers that wait here, or that the adapter has not reported as taken."""
         self.leaving_bytes = 0
         """Bytes of the counted answers in the last message from `take`."""
         self._heard_ms = clock.monotonic_ms()
@@ -96,10 +96,10 @@ class Session:
         self._is_behind = False
         """True if received calls wait for their turn of the loop."""
         self.on_outgoing: Callable[[], None] = lambda: None
-        self.on_room: Callable[[], None] = lambda: None
+        self.on_capacity: Callable[[], None] = lambda: None
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """True if more may be read. It is False while too many calls wait for their answers, or answers for the
         network. It is also False while calls wait to begin. Then the transport's flow control holds the client back."""
         return not self._is_behind and len(self._unanswered) + len(self._answers) < self._limits.calls_in_flight_max
@@ -146,8 +146,8 @@ class Session:
     def _catch_up(self) -> None:
         """Read on, because all received calls have begun."""
         self._is_behind = False
-        if not self._is_closed and self.has_room:
-            self.on_room()
+        if not self._is_closed and self.has_capacity:
+            self.on_capacity()
 
     def _begin(self, calls: Iterable[session_pb2.SessionCall], now_ms: int) -> None:
         contexts = {0: self._context}
@@ -198,7 +198,7 @@ class Session:
             self._answers.append((correlation_id, body, None))
             if len(body) >= COUNTED_BYTES_MIN:
                 self._held_bytes += len(body)
-                self._room.hold(self._context.connection, len(body))
+                self._answer_limit.hold(self._context.connection, len(body))
         self.on_outgoing()
 
     def half_close(self) -> None:
@@ -240,7 +240,7 @@ class Session:
             self._is_greeted = True
             response.hello.calls_in_flight_max = self._limits.calls_in_flight_max
             response.hello.message_bytes_max = self._limits.message_bytes_max
-        had_room, size, size_max = self.has_room, 0, self._limits.message_bytes_max
+        had_capacity, size, size_max = self.has_capacity, 0, self._limits.message_bytes_max
         self.leaving_bytes = 0
         answers, add = self._answers, response.answers.add
         while answers and (size == 0 or size + len(answers[0][1]) <= size_max):
@@ -254,8 +254,8 @@ class Session:
                 answer.body = body
             else:
                 answer.status, answer.status_message = STATUS_NUMBERS[error.status], error.message
-        if not had_room and self.has_room:
-            self.on_room()
+        if not had_capacity and self.has_capacity:
+            self.on_capacity()
         body = response.SerializeToString()
         return body or None
 
@@ -263,7 +263,7 @@ class Session:
         """Report that this many of the bytes that left need no memory any more."""
         if size_bytes and not self._is_closed:
             self._held_bytes -= size_bytes
-            self._room.release(self._context.connection, size_bytes)
+            self._answer_limit.release(self._context.connection, size_bytes)
 
     def close(self) -> None:
         """Drop all waiting calls, because the stream is gone. Staged work goes on. Idempotent."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from coordinator_protocol.acls import ANONYMOUS
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Levels
+from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit, Levels
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.idle_sessions import IdleSessions
@@ -90,9 +90,9 @@ class ServerTransport(Protocol):
         Raises AddressRefused.
         """
 
-    async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
-        """Serve, and count in `room` the bytes that callers have not taken. The health service reports that the process
-        is alive ("") and its services are not ready."""
+    async def start(self, handler: Handler, answer_limit: AnswerLimit = NO_ANSWER_LIMIT) -> None:
+        """Serve, and count in `answer_limit` the bytes that callers have not taken. The health service reports that the
+        process is alive ("") and its services are not ready."""
 
     async def set_ready(self, is_ready: bool) -> None:
         """Set the state of the services in the health service: taking work or not."""

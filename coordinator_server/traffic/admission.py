@@ -75,10 +75,10 @@ class Admission:
     def check(self, method: Method) -> None:
         """Return only if a call of this method may begin. The caller of this function counts it until it is answered.
         Raises Refused THROTTLING_QUOTA_EXCEEDED."""
-        room, calls_max = self.places[method]
-        number = self.calls_in_work if room is self._work else room.calls
+        limit, calls_max = self.places[method]
+        number = self.calls_in_work if limit is self._work else limit.calls
         if number >= calls_max:
-            raise _refusal(number, room.what)
+            raise _refusal(number, limit.what)
 
 
 def _refusal(number: int, what: str) -> Refused:

@@ -51,7 +51,7 @@ class AnswerLimits:
 
 
 class AnswerBytes:
-    """Implements `AnswerRoom`. On the loop thread only."""
+    """Implements `AnswerLimit`. On the loop thread only."""
 
     def __init__(self, limits: AnswerLimits) -> None:
         self._limits = limits

@@ -1,6 +1,6 @@
 """The way of every request through the server, from any front.
 
-    turn (FairReads, FairMessages) -> cancelled? -> gate -> admission -> room for a large answer -> Call.begin ...
+    turn (FairReads, FairMessages) -> cancelled? -> gate -> admission -> limit of answers -> Call.begin ...
     ... the reply -> counts given back -> audit -> Call.encode -> work of reads noted -> observer
 
 The order is fixed: a refusal costs as little as it can, and only calls that have begun count. `Metering` puts the rates
@@ -26,7 +26,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending, failed, settled
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection
+from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit, Connection
 from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.traffic.admission import Admission, CallLimit
 from coordinator_server.traffic.call import Auditor, Call, EncodedAnswer, FastPathEnd, NoObserver, Observer, ReplyT
@@ -68,14 +68,14 @@ class Gatekeeper:
         admission: Admission,
         clock: Clock,
         *,
-        room: AnswerRoom = BOUNDLESS_ROOM,
+        answer_limit: AnswerLimit = NO_ANSWER_LIMIT,
         reads: FairReads | None = None,
         messages: FairMessages | None = None,
     ) -> None:
         self._admission = admission
         self._places: Final = admission.places
         self._clock = clock
-        self._room = room
+        self._answer_limit = answer_limit
         self._reads = reads or FairReads()
         self._messages = messages or FairMessages(clock)
         self.observer: Observer = NoObserver()
@@ -102,7 +102,7 @@ class Gatekeeper:
     def calls_in_flight(self) -> Counter[Method]:
         """Return the number of calls in flight by method."""
         in_flight: Counter[Method] = Counter()
-        for method, _room, calls in self._unanswered.values():
+        for method, _limit, calls in self._unanswered.values():
             in_flight[method] += calls
         return in_flight
 
@@ -199,13 +199,13 @@ class Gatekeeper:
         rule = calls[first].rule
         method = rule.method
         fast_path = self._fast_paths[method]
-        room, calls_max = self._places[method]
+        limit, calls_max = self._places[method]
         taken: Taken = []
         try:
             for number in range(first, len(calls)):
                 call, reply = calls[number], replies[number]
-                has_room = room.calls + len(taken) < calls_max and self._gate is Gate.SERVING
-                if call.rule is not rule or not has_room or reply.is_cancelled:
+                is_below = limit.calls + len(taken) < calls_max and self._gate is Gate.SERVING
+                if call.rule is not rule or not is_below or reply.is_cancelled:
                     break
                 answer = call.take()
                 if answer is None:
@@ -220,14 +220,14 @@ class Gatekeeper:
             self._met_defect(method, defect)
             fast_path.take_back()
             return 0, len(taken) or 1
-        room.calls += len(taken)
-        self._unanswered[ended] = method, room, len(taken)
+        limit.calls += len(taken)
+        self._unanswered[ended] = method, limit, len(taken)
         ended.on_settled(partial(self._answer_taken, method, taken, began_us))
         return len(taken), 0
 
     def _answer_taken(self, method: Method, taken: Taken, began_us: int, ended: Pending[None]) -> None:
-        _method, room, calls = self._unanswered.pop(ended)
-        room.calls -= calls
+        _method, limit, calls = self._unanswered.pop(ended)
+        limit.calls -= calls
         error = ended.error
         if error is not None:
             for reply, call, answer in taken:
@@ -251,11 +251,11 @@ class Gatekeeper:
         try:
             if self._gate is not Gate.SERVING:
                 raise Refused(*self._gate.value)
-            room, calls_max = self._places[rule.method]
-            if room.calls >= calls_max:
+            limit, calls_max = self._places[rule.method]
+            if limit.calls >= calls_max:
                 self._admission.check(rule.method)
             if rule.is_large_answer:
-                self._room.check(call.context.connection)
+                self._answer_limit.check(call.context.connection)
             pending = call.begin()
         except Exception as error:  # noqa: BLE001  `_reply` distinguishes refusals and defects
             self._reply(call, reply, began_us, failed(error))
@@ -264,8 +264,8 @@ class Gatekeeper:
             self._reply(call, reply, began_us, pending)
             return
         reply.on_cancel = pending.cancel
-        room.calls += 1
-        self._unanswered[pending] = rule.method, room, 1
+        limit.calls += 1
+        self._unanswered[pending] = rule.method, limit, 1
         pending.on_settled(partial(self._reply, call, reply, began_us))
 
     def _reply(self, call: Call[Any], reply: Pending[Any], began_us: int, done: Pending[Any]) -> None:
@@ -309,7 +309,7 @@ class Gatekeeper:
         # A Fetch has checked the size before it made its answer.
         if not call.rule.answers_records:
             try:
-                self._room.check_answer(len(answer.reply))
+                self._answer_limit.check_answer(len(answer.reply))
             except Refused as refusal:
                 return call.refused(refusal)
         return answer

@@ -93,7 +93,7 @@ def _join_new_group(shard: GroupShard, turn: Turn, former: Group | None, request
 
 
 def _join_group(draft: GroupDraft, request: JoinGroup, ticket: int) -> Decision:
-    if not draft.group.has_room(request.member_id, draft.config.size_max):
+    if not draft.group.has_capacity(request.member_id, draft.config.size_max):
         return _put_out(draft, request, ticket)
     draft.group.check_protocols(request.protocol_type, request.protocols)
     if not request.member_id:

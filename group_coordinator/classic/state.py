@@ -190,7 +190,7 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
         """True if a call of the member waits on the server, which proves that it lives."""
         return member_id in self.parked_joins or member_id in self.parked_syncs
 
-    def has_room(self, member_id: str, size_max: int) -> bool:
+    def has_capacity(self, member_id: str, size_max: int) -> bool:
         """Return True if the group's size allows this member to join.
 
         While a generation is formed only members that have joined it count, so the last to join are removed. Ids that

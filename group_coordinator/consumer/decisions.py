@@ -114,7 +114,7 @@ def _entry(shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest) -
     if member is None:
         if not request.is_join:
             raise unknown_member(group.group_id, request.member_id)
-        check_room(shard, group)
+        check_size(shard, group)
         return _Entry(None, NOT_YET)
     current = group.assignment(request.member_id)
     check_epoch(current, request.member_epoch, request.owned, crosses=request.crosses)
@@ -144,7 +144,7 @@ def _check_instance(group: ConsumerGroup, request: HeartbeatRequest, holder: str
         raise fenced_instance(request.instance_id)
 
 
-def check_room(shard: GroupShard, group: ConsumerGroup) -> None:
+def check_size(shard: GroupShard, group: ConsumerGroup) -> None:
     """Raise Refused GROUP_MAX_SIZE_REACHED if the group may not have another member."""
     if len(group.members) >= shard.config.consumer_size_max:
         raise Refused(

@@ -55,16 +55,16 @@ impl Backlog {
     }
 
     /// Ready once the connection may be read.
-    pub fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.has_room() {
+    pub fn poll_capacity(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.has_capacity() {
             return Poll::Ready(());
         }
         self.reader.register(cx.waker());
         // Checked again: a call may have left before the waker was registered.
-        if self.has_room() { Poll::Ready(()) } else { Poll::Pending }
+        if self.has_capacity() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) < WAITING_MAX
     }
 }
@@ -92,15 +92,15 @@ mod tests {
         let waker = Waker::from(Arc::clone(&woken));
         let cx = Context::from_waker(&waker);
         for _ in 0..WAITING_MAX {
-            assert!(backlog.poll_room(&cx).is_ready());
+            assert!(backlog.poll_capacity(&cx).is_ready());
             backlog.enter();
         }
         backlog.enter();
-        assert!(backlog.poll_room(&cx).is_pending());
+        assert!(backlog.poll_capacity(&cx).is_pending());
         backlog.leave();
         assert!(!woken.0.load(Ordering::SeqCst));
         backlog.leave();
         assert!(woken.0.load(Ordering::SeqCst));
-        assert!(backlog.poll_room(&cx).is_ready());
+        assert!(backlog.poll_capacity(&cx).is_ready());
     }
 }

@@ -28,7 +28,7 @@ pub enum Given {
     /// The end of a call without a reply, or of a stream.
     End { token: Token, status: Status },
     /// A message of a stream.
-    Send { token: Token, body: Bytes, wants_room: bool },
+    Send { token: Token, body: Bytes, wants_sent: bool },
     /// Number of further messages of a stream that may be read.
     Credit { token: Token, messages: usize },
 }
@@ -44,7 +44,7 @@ impl Given {
                 let body = Pieces::from_python(&tuple.get_item(2)?)?;
                 Ok(Self::Reply { token, body, wants_taken: tuple.get_item(3)?.extract()? })
             }
-            SEND => Ok(Self::Send { token, body: body()?, wants_room: tuple.get_item(3)?.extract()? }),
+            SEND => Ok(Self::Send { token, body: body()?, wants_sent: tuple.get_item(3)?.extract()? }),
             CREDIT => Ok(Self::Credit { token, messages: tuple.get_item(2)?.extract()? }),
             END => {
                 let code: i32 = tuple.get_item(2)?.extract()?;
@@ -68,7 +68,7 @@ pub struct Answer {
 pub enum Outgoing {
     Message {
         body: Bytes,
-        wants_room: bool,
+        wants_sent: bool,
     },
     /// The status is OK if the stream ends well.
     End(Status),
@@ -95,7 +95,7 @@ impl Calls {
         (self.insert(Waiter::Call(sender)), receiver)
     }
 
-    /// Return the token of a new stream, and the receiver of its messages. Only Python bounds that queue, by `Room`.
+    /// Return the token of a new stream, and the receiver of its messages. Only Python bounds that queue, by `Sent`.
     pub fn open_stream(&self, credit: Arc<Semaphore>) -> (Token, mpsc::UnboundedReceiver<Outgoing>) {
         let (outgoing, receiver) = mpsc::unbounded_channel();
         (self.insert(Waiter::Stream { outgoing, credit }), receiver)
@@ -129,9 +129,9 @@ impl Calls {
                 Some(Waiter::Stream { outgoing, .. }) => drop(outgoing.send(Outgoing::End(status))),
                 None => {}
             },
-            Given::Send { token, body, wants_room } => {
+            Given::Send { token, body, wants_sent } => {
                 if let Some(Waiter::Stream { outgoing, .. }) = waiting.get(&token) {
-                    let _ = outgoing.send(Outgoing::Message { body, wants_room });
+                    let _ = outgoing.send(Outgoing::Message { body, wants_sent });
                 }
             }
             Given::Credit { token, messages } => {
@@ -218,7 +218,7 @@ mod tests {
         drop(receiver);
         calls.deliver(Given::Reply { token, body: Pieces::default(), wants_taken: true }, &inbox);
         calls.deliver(Given::End { token, status: Status::internal("again") }, &inbox);
-        calls.deliver(Given::Send { token: 99, body: Bytes::new(), wants_room: true }, &inbox);
+        calls.deliver(Given::Send { token: 99, body: Bytes::new(), wants_sent: true }, &inbox);
         assert!(!calls.forget(token));
         assert!(matches!(inbox.take(9)[..], [Arrival::Taken { token: given }] if given == token));
     }

@@ -431,7 +431,7 @@ impl AsyncRead for Connection {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        ready!(self.peer.backlog.poll_room(cx));
+        ready!(self.peer.backlog.poll_capacity(cx));
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         let (served, refused, now) =

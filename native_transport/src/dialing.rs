@@ -207,9 +207,9 @@ impl Stream for Requests {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         match ready!(self.outgoing.poll_recv(cx)) {
-            Some(Outgoing::Message { body, wants_room }) => {
-                if wants_room {
-                    self.inbox.push(Arrival::Room { token: self.token });
+            Some(Outgoing::Message { body, wants_sent }) => {
+                if wants_sent {
+                    self.inbox.push(Arrival::Sent { token: self.token });
                 }
                 Poll::Ready(Some(body))
             }

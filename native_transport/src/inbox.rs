@@ -24,7 +24,7 @@ pub const CALL: u8 = 0;
 pub const STREAM: u8 = 1;
 pub const MESSAGE: u8 = 2;
 pub const HALF_CLOSED: u8 = 3;
-pub const ROOM: u8 = 4;
+pub const SENT: u8 = 4;
 pub const GONE: u8 = 5;
 pub const STOPPED: u8 = 6;
 pub const ENDED: u8 = 7;
@@ -52,8 +52,8 @@ pub enum Arrival {
     Message { token: Token, body: Bytes },
     /// The caller sends no more messages.
     HalfClosed { token: Token },
-    /// A message that was sent with `wants_room` has left the queue. On a server: its bytes are written.
-    Room { token: Token },
+    /// A message that was sent with `wants_sent` has left the queue. On a server: its bytes are written.
+    Sent { token: Token },
     /// The bytes of a reply that was given with `wants_taken` are written, or will never be. Follows the end of its
     /// call.
     Taken { token: Token },
@@ -122,7 +122,7 @@ impl Arrival {
             Self::Message { token, body } => (MESSAGE, token, PyBytes::new(py, &body)).into_pyobject(py),
             Self::Answered { token, body } => (ANSWERED, token, HeldBytes::new(body)).into_pyobject(py),
             Self::HalfClosed { token } => (HALF_CLOSED, token).into_pyobject(py),
-            Self::Room { token } => (ROOM, token).into_pyobject(py),
+            Self::Sent { token } => (SENT, token).into_pyobject(py),
             Self::Taken { token } => (TAKEN, token).into_pyobject(py),
             Self::Harm { name, host } => (HARM, name, &*host).into_pyobject(py),
             Self::Gone { token } => (GONE, token).into_pyobject(py),
@@ -266,8 +266,8 @@ impl Inbox {
     pub fn offer(&self, arrival: Arrival) -> Result<(), Full> {
         let bytes = arrival.of_new_call().unwrap_or(0);
         let mut waiting = self.lock();
-        let has_room = waiting.calls < self.limits.calls_max && waiting.bytes + bytes <= self.limits.bytes_max;
-        if !has_room && waiting.calls > 0 {
+        let is_below = waiting.calls < self.limits.calls_max && waiting.bytes + bytes <= self.limits.bytes_max;
+        if !is_below && waiting.calls > 0 {
             return Err(Full);
         }
         waiting.calls += 1;

@@ -49,7 +49,7 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("STREAM", inbox::STREAM)?;
     module.add("MESSAGE", inbox::MESSAGE)?;
     module.add("HALF_CLOSED", inbox::HALF_CLOSED)?;
-    module.add("ROOM", inbox::ROOM)?;
+    module.add("SENT", inbox::SENT)?;
     module.add("GONE", inbox::GONE)?;
     module.add("STOPPED", inbox::STOPPED)?;
     module.add("ENDED", inbox::ENDED)?;

@@ -351,10 +351,10 @@ impl Many {
             return Poll::Ready(Some(Err(status)));
         }
         match ready!(self.outgoing.poll_recv(cx)) {
-            Some(Outgoing::Message { body, wants_room }) => {
-                if wants_room {
-                    let room = Arrival::Room { token: self.presence.token() };
-                    self.leaving.add(Told::new(room, &self.service.inbox));
+            Some(Outgoing::Message { body, wants_sent }) => {
+                if wants_sent {
+                    let sent = Arrival::Sent { token: self.presence.token() };
+                    self.leaving.add(Told::new(sent, &self.service.inbox));
                 }
                 Poll::Ready(Some(self.service.check_size(body.len()).map(|()| body)))
             }

@@ -49,14 +49,14 @@ def gathered(
     """Return the ranges as the work of tasks, in the same order. Small ranges share a task if their sizes add up to at
     most `size_max`. A range of unknown size has a task for itself."""
     tasks: list[tuple[OffsetRange, ...]] = []
-    room = -1
+    bytes_left = -1
     for found, size in zip(ranges, sizes, strict=True):
-        if size is not None and size <= room:
+        if size is not None and size <= bytes_left:
             tasks[-1] += (found,)
-            room -= size
+            bytes_left -= size
         else:
             tasks.append((found,))
-            room = -1 if size is None else size_max - size
+            bytes_left = -1 if size is None else size_max - size
     return tasks
 
 

@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "there_is_always_room",
         "more waits for the disk than may wait",
-        ((Runtime, "room_bytes", bugs.there_is_always_room),),
+        ((Runtime, "bytes_left", bugs.there_is_always_room),),
     ),
     Mutant(
         "take_any_timestamp",

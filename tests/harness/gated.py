@@ -10,7 +10,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
+from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit
 from coordinator_server.calls import CallStatus
 from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatcher
 from coordinator_server.grpc_front.handler import FastMethod
@@ -49,12 +49,12 @@ class GatedDispatcher(Dispatcher):
         clock: Clock,
         *,
         message_bytes_max: int,
-        room: AnswerRoom = BOUNDLESS_ROOM,
+        answer_limit: AnswerLimit = NO_ANSWER_LIMIT,
         reads: FairReads | None = None,
         messages: FairMessages | None = None,
         parts_max: int = REQUEST_PARTS_MAX,
     ) -> None:
-        self.gatekeeper = Gatekeeper(admission, clock, room=room, reads=reads, messages=messages)
+        self.gatekeeper = Gatekeeper(admission, clock, answer_limit=answer_limit, reads=reads, messages=messages)
         self.watching = Watching()
         self.gatekeeper.observer = self.watching
         super().__init__(services, self.gatekeeper, message_bytes_max=message_bytes_max, parts_max=parts_max)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.ports import BoundlessRoom, Connection, PartitionName
+from coordinator_runtime.ports import Connection, NoAnswerLimit, PartitionName
 from coordinator_runtime.store import StoreFailed
 from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
 from partition_log.reading import BYTES_READ_MAX, ReadBudget
@@ -51,7 +51,7 @@ def test_a_fetch_waits_for_the_first_record(driven: DrivenLog) -> None:
 
 
 def test_all_that_a_waiting_fetch_has_found_counts_and_nothing_of_it_once_it_is_answered(driven: DrivenLog) -> None:
-    driven.log.fetcher.room = answers = AnswerBytes(AnswerLimits())
+    driven.log.fetcher.answer_limit = answers = AnswerBytes(AnswerLimits())
     driven.append(Batch())
     waiting = driven.fetch(wait_ms_max=WAIT_MS, bytes_min=1_000_000)
     first = answers.held_bytes
@@ -65,7 +65,7 @@ def test_all_that_a_waiting_fetch_has_found_counts_and_nothing_of_it_once_it_is_
 
 
 def test_a_fetch_that_is_woken_by_more_than_it_held_gives_back_what_it_held(driven: DrivenLog) -> None:
-    driven.log.fetcher.room = answers = AnswerBytes(AnswerLimits())
+    driven.log.fetcher.answer_limit = answers = AnswerBytes(AnswerLimits())
     answers.hold("another", 1_000_000)
     driven.append(Batch())
     waiting = driven.fetch(wait_ms_max=WAIT_MS, bytes_min=1_000)
@@ -75,7 +75,7 @@ def test_a_fetch_that_is_woken_by_more_than_it_held_gives_back_what_it_held(driv
     assert answers.held_bytes == 1_000_000
 
 
-class Scarce(BoundlessRoom):
+class Scarce(NoAnswerLimit):
     """Room for answers of so many bytes."""
 
     is_scarce = True
@@ -95,10 +95,10 @@ class Scarce(BoundlessRoom):
 def test_a_fetch_shows_less_where_room_is_scarce_and_is_gone_on_with(driven: DrivenLog) -> None:
     for _ in range(4):
         driven.append(Batch(payload=b"x" * 1_000))
-    driven.log.fetcher.room = Scarce(2_500)
+    driven.log.fetcher.answer_limit = Scarce(2_500)
     assert offsets_of(driven.read()) == [0, 1]
     assert offsets_of(driven.read(fetch_offset=2)) == [2, 3]
-    driven.log.fetcher.room = Scarce(0)
+    driven.log.fetcher.answer_limit = Scarce(0)
     with pytest.raises(Refused, match="no room"):
         driven.fetch()
 
@@ -106,7 +106,7 @@ def test_a_fetch_shows_less_where_room_is_scarce_and_is_gone_on_with(driven: Dri
 def test_a_waiting_fetch_ends_early_where_room_becomes_scarce(driven: DrivenLog) -> None:
     waiting = driven.fetch(wait_ms_max=WAIT_MS, bytes_min=10_000)
     driven.append(Batch(payload=b"x" * 1_000))
-    driven.log.fetcher.room = scarce = Scarce(500)
+    driven.log.fetcher.answer_limit = scarce = Scarce(500)
     scarce.left_bytes = 10_000
     driven.append(Batch(payload=b"x" * 1_000))
     assert offsets_of(waiting.result()[0]) == [0]
@@ -116,7 +116,7 @@ def test_a_waiting_fetch_ends_early_where_room_becomes_scarce(driven: DrivenLog)
 def test_the_first_batch_is_shown_however_scarce_room_is_if_there_is_some(driven: DrivenLog) -> None:
     for _ in range(2):
         driven.append(Batch(payload=b"x" * 1_000))
-    driven.log.fetcher.room = scarce = Scarce(0)
+    driven.log.fetcher.answer_limit = scarce = Scarce(0)
     scarce.left_bytes = 1_500
     assert offsets_of(driven.read()) == [0]
 

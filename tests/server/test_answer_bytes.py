@@ -295,9 +295,9 @@ class Network:
         self.sent: list[bytes] = []
         self.wanting_room = 0
 
-    def send(self, body: bytes, *, wants_room: bool) -> None:
+    def send(self, body: bytes, *, wants_sent: bool) -> None:
         self.sent.append(body)
-        self.wanting_room += wants_room
+        self.wanting_room += wants_sent
 
     def grant(self, messages: int) -> None: ...
 
@@ -317,10 +317,10 @@ def test_a_stream_that_has_sent_much_goes_on_once_the_network_has_taken_it() -> 
         stream.turn()
         # One is as much as may be ahead; the other waits for it.
         assert (answers.held_bytes, network.wanting_room) == (2 * MEBI, 2 * number - 1)
-        stream.room()
+        stream.sent()
         stream.turn()
         assert (answers.held_bytes, network.wanting_room) == (MEBI, 2 * number)
-        stream.room()
+        stream.sent()
         assert answers.held_bytes == 0
 
 
@@ -335,7 +335,7 @@ def test_a_stream_that_is_gone_gives_back_what_it_held() -> None:
     assert answers.held_bytes == 2 * MEBI
     stream.gone()
     stream.gone()
-    stream.room()
+    stream.sent()
     assert answers.held_bytes == 0
 
 

@@ -214,18 +214,18 @@ def test_one_call_begins_in_a_turn_however_large_it_is() -> None:
 def test_a_session_is_read_again_once_all_of_its_calls_have_begun() -> None:
     fair = FairDispatcher()
     session, told = fair.session("a"), list[str]()
-    session.on_room = lambda: told.append("room")
+    session.on_capacity = lambda: told.append("room")
     session.receive(message(HUGE))
     answered(session)
-    begun, has_room = fair.begun(), [session.has_room]
+    begun, has_room = fair.begun(), [session.has_capacity]
     while len(begun) < len(HUGE):
-        has_room.append(session.has_room)
+        has_room.append(session.has_capacity)
         begun += fair.turn()
         answered(session)
     assert begun == HUGE
     assert not any(has_room)
     fair.rest()
-    assert session.has_room
+    assert session.has_capacity
     assert told == ["room"]
 
 
@@ -233,19 +233,19 @@ def test_a_session_with_as_many_calls_under_way_as_allowed_is_not_read_again_whe
     fair = FairDispatcher()
     limits = SessionLimits(calls_in_flight_max=2 * PER_TURN)
     session, told = fair.session("a", limits), list[str]()
-    session.on_room = lambda: told.append("room")
+    session.on_capacity = lambda: told.append("room")
     session.receive(message(HUGE[: 2 * PER_TURN], "EndTxn"))
     fair.rest()
-    assert (session.has_room, told) == (False, [])
+    assert (session.has_capacity, told) == (False, [])
     fair.servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse())
     answered(session)
-    assert (session.has_room, told) == (True, ["room"])
+    assert (session.has_capacity, told) == (True, ["room"])
 
 
 def test_a_session_that_is_gone_is_not_read_again_when_what_it_sent_had_its_turn() -> None:
     fair = FairDispatcher()
     session, told = fair.session("a"), list[str]()
-    session.on_room = lambda: told.append("room")
+    session.on_capacity = lambda: told.append("room")
     session.receive(message(HUGE))
     session.close()
     fair.rest()
@@ -333,10 +333,10 @@ def test_a_quota_admits_a_message_as_a_whole_in_however_many_turns_it_begins() -
     metered.serve([fair.servicer])
     session = fair.session("a")
     session.receive(message(HUGE))
-    assert not session.has_room, "with a quota, too, no more is read while calls wait for their turn"
+    assert not session.has_capacity, "with a quota, too, no more is read while calls wait for their turn"
     assert [*fair.begun(), *fair.rest()] == HUGE
     answered(session)
-    assert session.has_room
+    assert session.has_capacity
     session.receive(message(["next"]))
     assert [*fair.begun(), *fair.rest()] == []
 

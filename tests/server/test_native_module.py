@@ -180,7 +180,7 @@ async def test_a_caller_that_reads_nothing_is_not_sent_more_than_buffers_hold() 
         (token, *_) = await seen.event(native.STREAM)
         blocks = 60
         seen.server.give([(native.SEND, token, BLOCK, True) for _ in range(blocks)])
-        taken = await seen.settled_count(native.ROOM)
+        taken = await seen.settled_count(native.SENT)
         assert 0 < taken < blocks - 20, "what the network did not take waits, and Python can see it"
         seen.server.give([(native.END, token, 0, "")])
         received = [len(body) async for body in stream]

@@ -52,7 +52,7 @@ def test_an_answer_larger_than_the_room_is_refused_once_it_is_there() -> None:
     answers.hold("other", AnswerLimits().bytes_max - 5_000)
     limits = AdmissionLimits(calls_in_work_max=2, reserved_calls=1, long_polls_max=1)
     admission = Admission(limits, lambda: 0)
-    dispatcher = GatedDispatcher([SERVICE], admission, SystemClock(), message_bytes_max=16 * MEBI, room=answers)
+    dispatcher = GatedDispatcher([SERVICE], admission, SystemClock(), message_bytes_max=16 * MEBI, answer_limit=answers)
     dispatcher.open([FakeTransactionServicer()])
     body = dispatcher(LIST_TRANSACTIONS, b"", CallContext(connection="new")).result()
     response = transaction_pb2.ListTransactionsResponse.FromString(body)
@@ -64,7 +64,7 @@ def test_what_a_waiting_fetch_holds_itself_does_not_stand_in_its_way() -> None:
     driven = DrivenLog()
     driven.create()
     answers = AnswerBytes(AnswerLimits(bytes_max=20_000, connection_bytes_max=20_000))
-    driven.log.fetcher.room = answers
+    driven.log.fetcher.answer_limit = answers
     driven.append(Batch(payload=b"x" * 6_000))
     waiting = driven.fetch(wait_ms_max=1_000, bytes_min=100_000)
     answers.hold("other", 10_000)

@@ -57,11 +57,11 @@ class House:
     ) -> None:
         self.clock = ManualClock()
         self.due: list[Callable[[], None]] = []
-        self.room = AnswerBytes(answers or AnswerLimits())
+        self.answers = AnswerBytes(answers or AnswerLimits())
         self.gatekeeper = Gatekeeper(
             Admission(limits or AdmissionLimits(), lambda: 0),
             self.clock,
-            room=self.room,
+            answer_limit=self.answers,
             messages=FairMessages(self.clock, self.due.append),
         )
         self.watching = Watching()
@@ -188,11 +188,11 @@ def test_calls_of_one_long_message_wait_for_turns_to_come_and_others_go_before(h
 def test_a_read_waits_for_room_for_its_answer() -> None:
     house = House(answers=AnswerLimits(bytes_max=1_000, connection_bytes_max=1_000))
     house.open()
-    house.room.hold("2", 1_000)
+    house.answers.hold("2", 1_000)
     call = house.call("list", Method.LIST_GROUPS)
     assert house.keeper.begin(call).result().startswith(b"refused THROTTLING_QUOTA_EXCEEDED")
     assert call.decoded == 0
-    house.room.release("2", 1_000)
+    house.answers.release("2", 1_000)
     assert house.ask("list", Method.LIST_GROUPS).result() == b"did list"
 
 

@@ -161,13 +161,13 @@ def test_a_client_id_that_is_too_long_is_not_kept() -> None:
 def test_a_client_with_too_much_under_way_is_not_read_until_it_is_answered() -> None:
     handled = HandledSession(SessionLimits(calls_in_flight_max=2))
     told = []
-    handled.session.on_room = lambda: told.append("room")
+    handled.session.on_capacity = lambda: told.append("room")
     handled.send(call(1, b"a"), call(2, b"b"))
-    assert not handled.session.has_room
+    assert not handled.session.has_capacity
     handled.waiting[b"a"].succeed(b"done")
-    assert not handled.session.has_room, "its answer is not taken yet"
+    assert not handled.session.has_capacity, "its answer is not taken yet"
     handled.answers()
-    assert handled.session.has_room
+    assert handled.session.has_capacity
     assert told == ["room"]
 
 

@@ -10,5 +10,5 @@ def finish_reclaiming(store: RocksStore) -> None:
     """Return once the files are gone that no row names. What waits to be compacted goes on waiting."""
     before = store._reclaimer
     before.close(lambda: None)
-    store._reclaimer = Reclaimer(before._room)
+    store._reclaimer = Reclaimer(before._store)
     store._reclaimer.note((*key, end) for key, end in before._ranges.items())

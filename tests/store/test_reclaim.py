@@ -53,7 +53,7 @@ class Stepped(Reclaimer):
             assert work is not None
             segments, ranges = work
             for segment in segments:
-                self._room.delete_segment(segment)
+                self._store.delete_segment(segment)
             if ranges:
                 self._compact(ranges)
 
@@ -167,7 +167,7 @@ def compact_now(store: RocksStore) -> None:
     reclaimer = store._reclaimer
     reclaimer.close(lambda: None)
     for (family, start), end in reclaimer._ranges.items():
-        reclaimer._room.compact(family, start, end)
+        reclaimer._store.compact(family, start, end)
 
 
 def test_the_room_of_a_removed_beginning_comes_back(store: RocksStore) -> None:

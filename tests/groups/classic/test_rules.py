@@ -72,7 +72,7 @@ A, B = member("a"), member("b")
 def test_a_group_of_two_has_room_for(state: ClassicState, parked: list[str], asking: str, *, has_it: bool) -> None:
     parked_joins = {member_id: number for number, member_id in enumerate(parked)}
     full = replace(group(A, B, state=state), parked_joins=parked_joins)
-    assert full.has_room(asking, 2) == has_it
+    assert full.has_capacity(asking, 2) == has_it
 
 
 @pytest.mark.parametrize(

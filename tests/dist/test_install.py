@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("dist"
 
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
 PROGRAMS = [program for page in PAGES for program in programs(page)]
-"""With the SDK, with stubs, as a group, and the one with Spark that reads what they wrote; then others with Spark."""
+"""With the SDK, as a group, with stubs, and the one with Spark that reads what they wrote; then others with Spark."""
 
 
 def clean() -> dict[str, str]:

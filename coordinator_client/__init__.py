@@ -1,4 +1,4 @@
-"""Client SDK: producers, consumers, readers and administration, over cores that do no I/O.
+"""Client SDK: producers, consumers, readers and administration.
 
 ```python
 from coordinator_client import Producer, read
@@ -10,6 +10,33 @@ with Producer("127.0.0.1:7070", transactional_id="billing-0") as producer:
 for record in read("invoices", "127.0.0.1:7070"):
     print(record.offset, record.value)
 ```
+
+A loop that reads, transforms and writes each record exactly once:
+
+```python
+with (
+    Consumer("127.0.0.1:7070", group_id="billing", auto_offset_reset="earliest", enable_auto_commit=False) as consumer,
+    Producer("127.0.0.1:7070", transactional_id="billing-1") as producer,
+):
+    producer.init()
+    consumer.subscribe(["orders"])
+    for batch in consumer.batches():
+        try:
+            with producer.transaction() as txn:
+                for order in batch:
+                    txn.send("invoices", order.value, key=order.key)
+                txn.commit_offsets(consumer, batch)
+        except (Abortable, Recoverable, Retriable):
+            consumer.rewind(batch)
+```
+
+docs/tour.md has the same loop with all exceptions, and a table of them. Look at:
+
+- `Producer` and `Transaction`: init, transaction, send, commit_offsets, resolve_outcome;
+- `ProducerConfig`: the settings of a producer;
+- `Consumer`: subscribe, poll, batches, rewind, commit;
+- `ConsumerConfig`: the settings of a consumer;
+- `errors`: the exceptions, and the reaction to each.
 """
 
 from coordinator_client.admin.acl_admin import PermissionCheck

@@ -320,11 +320,11 @@ class RecordCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLag:
-    """The committed offset of a group in one partition, and the number of records behind it."""
+    """The committed offset of a group in one partition, and the number of records from it on."""
 
     offset: GroupOffset
     lag: RecordCount | None
-    """Number of records behind the committed offset; None if nothing is committed or the topic no longer exists."""
+    """Number of records from the committed offset on; None if nothing is committed or the topic no longer exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +352,7 @@ class PlannedOffset:
     topic_id: bytes = field(default=b"", compare=False)
     """Id of the topic for which the plan was made."""
     is_behind_all: bool = field(default=False, compare=False)
-    """True if the rule is a time and no record is that new. Then the offset is the last stable offset, behind all
+    """True if the rule is a time and no record is that new. Then the offset is the last stable offset, after all
     readable records. Plans are compared without this remark."""
 
 

@@ -339,7 +339,7 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
     """First offset that is both in the batch and in the range. Batches come whole, so it may be above the first offset
     of the batch."""
     end_offset: int
-    """End of the range in the batch, or the offset behind the batch."""
+    """End of the range in the batch, or the next offset after the batch."""
 
     @property
     def payload(self) -> bytes:

@@ -1,10 +1,21 @@
 """Exceptions of the SDK: one for each action that helps, chosen by the error class in the server's reply.
 
-A code says what happened, in Kafka's numbers. The class says what to do. Because the class comes with the reply, a code
-unknown to this client is still treated by its class. Retriable errors are handled inside the SDK: one reaches a user
-only when the deadline of the call has passed.
+`TransactionError` is the base of every error. The class of an error says what to do, and `action` says it in a
+sentence. The reaction of a loop that reads, transforms and writes, with the table in docs/tour.md ("When the loop meets
+an exception"):
 
-Source: design 6; docs/clients.md; KIP-588, KIP-691, KIP-1050.
+- Abortable, Recoverable, Retriable: `Consumer.rewind(batch)`, then go on with the same producer.
+- OutcomeUnknown with `may_have_committed`: call `Producer.resolve_outcome`. True: go on. False: rewind and go on. If it
+  raises again, end the process. Without `may_have_committed`: as Abortable.
+- Fenced, Rejected, Misconfigured: end the process. Its successor goes on at the committed offsets.
+
+`CommitFailed` and `RebalanceInProgress` come from `Consumer.commit` only.
+
+A code says what happened, in Kafka's numbers. The class comes with the reply, so a code unknown to this client is still
+treated by its class. Retriable errors are handled inside the SDK: one reaches a user only when the deadline of the call
+has passed.
+
+Source: docs/spec/design.md 6; docs/clients.md; KIP-588, KIP-691, KIP-1050.
 """
 
 from __future__ import annotations
@@ -49,20 +60,22 @@ class Abortable(TransactionError):
 
 
 class Recoverable(TransactionError):
-    """The producer's identity expired, although no newer producer exists; the next transaction gets a new identity."""
+    """The producer's identity expired, although no newer producer exists. The transaction is aborted. The producer is
+    usable: it asks for a new identity by itself."""
 
     action = "Repeat the work: the producer asks for a new identity by itself and goes on."
 
 
 class Fenced(TransactionError):
-    """A newer producer with the same transactional id is running. This producer is closed, and the server refuses
-    everything it still sends."""
+    """A newer producer has the transactional id, or a newer consumer has the `group_instance_id`. The server refuses
+    everything that this one still sends, and a fenced producer is closed."""
 
     action = "Stop this process: a newer one owns the transactional id."
 
 
 class CommitFailed(TransactionError):
     """The offsets were not committed: this consumer is no longer a member of its group, or its partitions moved.
+    Raised by `Consumer.commit`; in a transaction the same is Abortable.
 
     Records read since the last commit are read again, by this member or another.
     """
@@ -72,20 +85,21 @@ class CommitFailed(TransactionError):
 
 class RebalanceInProgress(TransactionError):
     """The offsets were not committed because the group is being rebalanced; the partitions may still belong to this
-    member."""
+    member. Raised by `Consumer.commit`."""
 
     action = "Call poll() until the rebalance is over, then commit what is still assigned."
 
 
 class Rejected(TransactionError):
-    """The request is wrong as it stands. Nothing was changed, and sending it again cannot help."""
+    """The request is wrong as it stands. Nothing was changed, and sending it again cannot help. A transaction in which
+    it is raised is aborted; the producer is usable."""
 
     action = "Repair the call; sending it again cannot help."
 
 
 class CorruptBatch(Rejected):
     """A batch of the log cannot be read: its stored bytes are damaged, or its payload does not match its header.
-    Fetching it again does not help, but the batches behind it can be read."""
+    Fetching it again does not help, but the batches after it can be read."""
 
     action = (
         "Restore the partition from a copy; or do without these records: go on at next_offset, or let the reader do so "
@@ -99,7 +113,7 @@ class CorruptBatch(Rejected):
         self.offset: int = offset
         """First offset that cannot be read."""
         self.next_offset: int = next_offset
-        """First offset behind the damaged batch: the position to continue from without these records."""
+        """First offset after the damaged batch: the position to continue from without these records."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark pickles exceptions to pass them between processes.
@@ -112,7 +126,8 @@ def _corrupt_batch(code: int, reason: str, place: dict[str, Any]) -> CorruptBatc
 
 
 class Misconfigured(TransactionError):
-    """Settings, versions or permissions do not fit."""
+    """Settings, versions or permissions do not fit. A producer is closed after one from `init` or from a commit; the
+    open transaction is then aborted at its timeout, or by the next producer of the id."""
 
     action = "Change the configuration or the permissions, then start again."
 
@@ -129,7 +144,8 @@ class OutcomeUnknown(TransactionError):
 
 
 class Retriable(TransactionError):
-    """The server could not do it now and changed nothing. Raised only once the deadline of the call has passed."""
+    """The server could not do it now and changed nothing. Raised only once the deadline of the call has passed. A
+    transaction in which it is raised is aborted; the producer is usable."""
 
     action = "Nothing was changed: try again later, or with a longer deadline."
 

@@ -6,7 +6,7 @@ takes `poll(1.0)` for a second, another `poll(1000)`. A wrong guess waits a thou
 without being noticed. So nothing is guessed here. A time comes with its unit. A float, which is nearly always seconds,
 is refused like a negative number.
 
-At a batch that it cannot read, a reader raises, or continues behind it and counts it. Skipping is never the default: a
+At a batch that it cannot read, a reader raises, or continues after it and counts it. Skipping is never the default: a
 reader that skips loses records, and only their owner can decide that this is better than stopping.
 """
 
@@ -95,7 +95,7 @@ class Skipped:
     """Counts of the places that a reader has skipped so far because it cannot read them."""
 
     batches: int = 0
-    """Number of times that the reader continued behind an unreadable place."""
+    """Number of times that the reader continued after an unreadable place."""
     offsets: int = 0
     """Number of skipped offsets, including those of markers."""
     last: CorruptBatch | None = None

@@ -39,13 +39,15 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the offset of the next record to read, and a text of the application."""
+    """A committed position of a group in one partition."""
 
     offset: int
+    """Offset of the next record to read."""
     metadata: str = ""
+    """Any text of the application, stored with the offset and returned by `Consumer.committed`."""
     leader_epoch: int | None = None
-    """Leader epoch of the last offset before this one; None = not known. A reader that starts with it learns if records
-    before the offset have been lost since."""
+    """Leader epoch of the record before `offset`, a number that changes when the server has lost records; None = not
+    known. A consumer that starts here with it notices that records before `offset` were lost since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -293,7 +293,7 @@ class Admin(GroupCalls, AclCalls):
 
         Records that an open transaction or another reader still needs are kept, and the answer says so.
 
-        Raises: Rejected (OFFSET_OUT_OF_RANGE for an offset behind the high watermark; UNKNOWN_TOPIC_OR_PARTITION).
+        Raises: Rejected (OFFSET_OUT_OF_RANGE for an offset after the high watermark; UNKNOWN_TOPIC_OR_PARTITION).
         Records in partitions that were not refused are deleted.
         """
         request = log.DeleteRecordsRequest(header=self._mutation())

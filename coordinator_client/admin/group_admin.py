@@ -157,7 +157,7 @@ class GroupCalls:
         return [group_offset(found) for found in reply.groups[0].offsets]
 
     def group_lag(self, group_id: str) -> list[GroupLag]:
-        """Return `group_offsets`, each with the number of records behind the committed offset."""
+        """Return `group_offsets`, each with the number of records from the committed offset on."""
         offsets = self.group_offsets(group_id)
         starts = {each.partition: each.committed.offset for each in offsets if each.committed is not None}
         counts = self.count_records(starts, topic_ids={each.partition: each.topic_id for each in offsets})

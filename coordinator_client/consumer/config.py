@@ -141,7 +141,7 @@ class ConsumerConfig:
     Default 32 MiB.
 
     Records that `poll` may not return now never block other partitions. They belong to partitions that are paused,
-    being revoked or not yet announced to the listener, or lie behind the offsets of `until`. They are dropped when
+    being revoked or not yet announced to the listener, or lie at or after the offsets of `until`. They are dropped when
     space is needed, and fetched again once they may be returned.
     """
 
@@ -154,7 +154,7 @@ class ConsumerConfig:
 
     on_corrupt_batch: str = RAISE
     """Reaction to a batch that cannot be read. `raise` (default): `poll` raises CorruptBatch each time, until `seek`
-    moves the consumer behind the batch. `skip`: it continues behind the batch, and counts it in `skipped`."""
+    moves the consumer past the batch. `skip`: it continues after the batch, and counts it in `skipped`."""
 
     close_timeout_ms: int = 30_000
     """Time in which `close` commits and leaves the group (ms). Default 30,000, as Kafka's. Smaller: others read more

@@ -76,6 +76,10 @@ class Consumer(ConsumerShell):
     def __iter__(self) -> Iterator[ReadRecord]:
         """Return an endless iterator over single records; it ends when the consumer is closed.
 
+        With automatic commits each record is processed at least once: after a crash those since the last commit come
+        again. With transactions use `poll` or `batches`, because `Transaction.commit_offsets` and `rewind` take a
+        batch.
+
         Every other call in between (`commit`, `seek`, ...) treats exactly the records returned so far as processed.
         After an exception the iterator continues with the record that was not returned. Raises: as `poll`.
         """
@@ -118,11 +122,20 @@ class Consumer(ConsumerShell):
         `until` (see `next_cut`): return only records before these offsets, and none of other partitions. Once all
         offsets are reached, the call returns at once, without records.
 
-        A poll confirms that all earlier records were processed. Partitions are given up only during a poll, and
-        automatic commits cover the records of earlier polls. The listener is called during a poll.
+        A poll confirms that all earlier records were processed, and automatic commits cover them. After an aborted
+        transaction call `rewind` first: otherwise its batch is not returned again.
 
-        Raises: Fenced (a newer process has its `group_instance_id`); Misconfigured. Rejected (an offset that does not
-        exist, if `auto_offset_reset` is none; damaged bytes). Any exception of the listener.
+        Partitions are revoked only during a poll (or `unsubscribe`, `close`). Between two polls they can only be lost:
+        if the group hears nothing from the member for the session timeout, or `max_poll_interval_ms` passes without a
+        poll. The listener is called during a poll.
+
+        While a server that was reached once does not answer, the consumer tries again without limit. A poll returns
+        what was fetched before, and then no records at its timeout.
+
+        Raises: Fenced (a newer process has its `group_instance_id`); Misconfigured; Unreachable (no server was ever
+        reached within `wait_ms`; the next poll goes on trying). CorruptBatch (damaged bytes; see `on_corrupt_batch`).
+        Rejected (an offset that does not exist, if `auto_offset_reset` is none; a topic of `assign` that is gone). Any
+        exception of the listener.
         """
         records = self._found(unnamed, timeout_ms, max_records, until)
         return self._hand_out(records)
@@ -149,7 +162,7 @@ class Consumer(ConsumerShell):
                     records = self._decode(found)
                     if records:
                         return records
-                    # All that was taken is offsets without a record, or skipped: the records behind it are fetched
+                    # All that was taken is offsets without a record, or skipped: the records after it are fetched
                     # already.
                     self._handed = {RECORDS: records}
                 elif found is not None or not self._wait(until_ms):
@@ -161,16 +174,16 @@ class Consumer(ConsumerShell):
 
     def next_cut(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """Return the next cut: an offset for each assigned partition, not before its position. Every transaction lies
-        either before these offsets in all of the partitions, or in none; the same holds for all members of one
-        decision.
+        either before these offsets in all of the partitions, or in none. The same holds for the transactions that a
+        sink commits together, such as those of a micro-batch of Spark.
 
         Read up to it with `poll(until=cut)` until `has_reached(cut)`, and commit there. A consumer that starts at the
         committed offsets of a cut, with the same partitions, never sees a part of a transaction.
 
-        A cut may equal the current positions: it waits for the oldest open transaction, and for transactions linked to
-        it. To find a cut, the server reads the headers of all batches from the positions on. The records are not
-        protected from deletion. The caller needs the permission snapshot on each topic besides read. The partitions
-        must be a fixed set, from `assign`.
+        A cut may equal the current positions, while the oldest open transaction, or one linked to it, is not decided.
+        To find a cut, the server reads the headers of all batches from the positions on. The records are not protected
+        from deletion. The caller needs the permission `snapshot` on each topic besides `read`. The partitions must be a
+        fixed set, from `assign`.
 
         Raises: Rejected with a subscription, automatic commits or another isolation than `read_committed`. Retriable at
         the deadline, or if a part of the transaction coordinator is not available.
@@ -225,7 +238,7 @@ class Consumer(ConsumerShell):
         return self._finish(self._ask_ends(partitions, EARLIEST_MS, timeout_ms))
 
     def end_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record of each partition; the last stable offset in `read_committed`.
+        """Return the next offset after the last record of each partition; the last stable offset in `read_committed`.
 
         Raises: Rejected, Retriable at the deadline.
         """

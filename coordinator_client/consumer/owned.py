@@ -28,9 +28,9 @@ class BufferedBatch:
     next_offset: int
     """Offset of the first record that was not handed out."""
     end_offset: int
-    """Offset behind the batch."""
+    """Next offset after the batch."""
     after: int
-    """Position of the partition once all of the batch was handed out; lies behind hidden records too."""
+    """Position of the partition once all of the batch was handed out; lies after hidden records too."""
     epoch: int | None
     """Leader epoch of the batch; None if the server did not say."""
     epoch_after: int | None
@@ -118,7 +118,7 @@ class OwnedPartition:
         self.empty_to, self.is_evicted = self.buffer[0].next_offset, True
         self.buffer.clear()
         self.fetch_offset, self.fetch_epoch = self.position, self.epoch
-        # A problem behind the evicted records will be found again.
+        # A problem after the evicted records will be found again.
         self.problem = None
 
     def move_to(self, offset: int, epoch: int | None = None) -> None:
@@ -190,7 +190,7 @@ class Slice:
 
     @property
     def after(self) -> int:
-        """Position of the partition behind these records."""
+        """Position of the partition after these records."""
         return self.batch.after if self.end_offset == self.batch.end_offset else self.end_offset
 
     @property
@@ -377,7 +377,7 @@ class OwnedPartitions:
         return slices
 
     def accept(self, slices: Iterable[Slice]) -> None:
-        """Move the positions behind the records that were handed out. Partitions that were moved meanwhile are left as
+        """Move the positions past the records that were handed out. Partitions that were moved meanwhile are left as
         they are. Accepting the same records again changes nothing."""
         handed: dict[OwnedPartition, list[Slice]] = {}
         for each in slices:

@@ -54,7 +54,7 @@ class ConsumerRecords(Sequence[ReadRecord]):
 
     @property
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Offset behind these records by partition: the offsets to commit once they are processed."""
+        """Next offset after these records by partition: the offsets to commit once they are processed."""
         return {each.partition.name: each.after for each in self.slices}
 
     @property

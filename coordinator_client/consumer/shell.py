@@ -136,7 +136,7 @@ class ConsumerShell:
         self._engine: Engine
         self._handed: dict[str, ConsumerRecords | Unread] = {}
         """Records that the application has got since its last call, stored by the expression that returns them. The
-        next call moves the positions behind them, so an interrupted poll has taken nothing."""
+        next call moves the positions past them, so an interrupted poll has taken nothing."""
 
     @property
     def is_closed(self) -> bool:
@@ -174,13 +174,14 @@ class ConsumerShell:
         self._look_up(partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
-        """Move these partitions, by default all, behind their last record; to the last stable offset in
-        `read_committed`."""
+        """Move these partitions, by default all, to the next offset after their last record; to the last stable offset
+        in `read_committed`."""
         self._look_up(partitions, LATEST)
 
     def rewind(self, batch: ConsumerRecords) -> None:
         """Move back, so that the next poll returns the records of this batch again, except those of partitions that are
-        no longer assigned. Use it after a transaction was aborted."""
+        no longer assigned. Call it after a transaction was aborted: otherwise the consumer goes on after the batch, and
+        the next commit passes its records."""
 
         def move(_: ConsumerCore) -> None:
             for each in reversed(batch.slices):
@@ -227,13 +228,14 @@ class ConsumerShell:
         return self._turn(lambda core: core.membership.standing())
 
     def transaction_offsets(self, batch: ConsumerRecords | Offsets) -> TransactionOffsets:
-        """Return the arguments of `Transaction.commit_offsets`: the offsets behind the batch, and the committing
-        member.
+        """Return the arguments of `Transaction.commit_offsets`: the next offsets after the batch, and the
+        committing member.
 
         This works during a rebalance too: offsets of partitions still held may be committed, and the group decides.
 
-        Raises: Abortable if a partition of the batch no longer belongs to this consumer, so that another member reads
-        its records. Rejected with automatic commits or without a group.
+        Raises: Abortable if a partition of a batch from `poll` no longer belongs to this consumer, so that another
+        member reads its records. Rejected if a partition of a mapping is not assigned, with automatic commits, or
+        without a group.
         """
         if self._config.enable_auto_commit and self._config.group_id is not None:
             raise rejected(

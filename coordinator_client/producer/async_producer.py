@@ -423,9 +423,11 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
     an `async with` statement."""
 
     async def __aenter__(self) -> Self:
-        """Open the transaction.
+        """Open the transaction. The first one asks for an identity, as `AsyncProducer.init` does.
 
-        Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; then nothing was sent.
+        Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; then nothing of this transaction was sent.
+        OutcomeUnknown: the outcome of the last commit is unknown (`may_have_committed`; ask `resolve_outcome`), or the
+        request for an identity or for a pending abort got no answer (try again).
         """
         await self._producer._begin()
         self._opened_by = weakref.ref(asyncio.current_task() or self)

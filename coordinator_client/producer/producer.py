@@ -352,9 +352,11 @@ class Transaction(TransactionShell[Producer]):
     `with` statement."""
 
     def __enter__(self) -> Self:
-        """Open the transaction.
+        """Open the transaction. The first one asks for an identity, as `Producer.init` does.
 
-        Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; then nothing was sent.
+        Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; then nothing of this transaction was sent.
+        OutcomeUnknown: the outcome of the last commit is unknown (`may_have_committed`; ask `resolve_outcome`), or the
+        request for an identity or for a pending abort got no answer (try again).
         """
         self._producer._begin()
         self._opened_by = weakref.ref(threading.current_thread())

@@ -1,6 +1,9 @@
 """Common base of the blocking and the asyncio producer: settings, checked before anything is opened, and calls that do
 not wait.
 
+For applications: `ProducerConfig` has all settings, and `TransactionShell.commit_offsets` is the one of `Transaction`
+and `AsyncTransaction`. The rest is internal: look at `Producer` and `AsyncProducer`.
+
 An exception may interrupt a call at any line: from a signal handler, by Ctrl-C, or by the cancellation of a task.
 Therefore no call relies on an exception handler of its own for cleaning up.
 
@@ -86,7 +89,9 @@ class ProducerConfig:
     producer."""
 
     transaction_timeout_ms: int = 60_000
-    """Time after its first record at which the server aborts a transaction (ms). Default 60,000. The maximum is the
+    """Time at which the server aborts a transaction (ms), counted from the first batch or offset of it that reached the
+    server. Until then an open transaction of a dead producer holds back all committed readers of its partitions, unless
+    a producer with the same id starts. Default 60,000. The maximum is the
     server's `transaction_max_timeout_ms`, by default 900,000: above it `Producer.init`, or the first transaction,
     raises Misconfigured with both numbers. Smaller: slow work is lost. Larger: a dead producer holds readers back for
     longer."""
@@ -122,7 +127,7 @@ class ProducerConfig:
     transact_bytes: int = 512 * KIBI
     """Size up to which a transaction waits for its commit and is sent in one request, with one flush (bytes). A larger
     one is sent as batches fill. Default 524,288, at most 786,432. Larger: other producers of the process wait longer
-    behind it. 0: every transaction is sent in parts."""
+    for its turn. 0: every transaction is sent in parts."""
 
     metadata_max_age_ms: int = 30_000
     """Maximum age of the partition counts used to spread records (ms). Default 30,000; Kafka's 300,000. Smaller: more
@@ -481,16 +486,19 @@ class TransactionShell(Generic[ProducerT]):
         """Commit sequence number, which orders all outcomes of one coordinator shard; 0 until the commit is done."""
 
     def commit_offsets(self, consumer: OffsetSource[BatchT], batch: BatchT) -> None:
-        """Commit the consumer's offsets behind this batch together with the transaction, or not at all.
+        """Commit the consumer's next offsets after this batch together with the transaction, or not at all.
 
-        `batch` is the result of `Consumer.poll`, or offsets by partition. The group refuses it once the consumer is no
-        longer a member or the partitions belong to another member; the transaction then ends in Abortable. So every
-        record counts once (KIP-447).
+        `batch` is the result of `Consumer.poll`, or a mapping of offsets by partition. The group refuses it once the
+        consumer is no longer a member or the partitions belong to another member; the transaction then ends in
+        Abortable. So every record counts once (KIP-447).
 
-        The consumer must not commit automatically: `enable_auto_commit=False`. After an abort `consumer.rewind(batch)`
-        lets it read the batch again.
+        The consumer must not commit automatically: `enable_auto_commit=False`. After an abort call
+        `consumer.rewind(batch)`. Otherwise the consumer goes on after the batch, and the next commit passes its
+        records.
 
-        Raises: Abortable if the batch no longer belongs to the consumer; CommitFailed; Rejected; as `send`.
+        Raises: Abortable if a partition of a batch from `poll` no longer belongs to the consumer. Rejected if a
+        partition of a mapping is not assigned: it was lost, or never assigned. Rejected without a group, or with
+        automatic commits. Else as `send`.
         """
         self._check_open()
         self._producer._clear_up()

@@ -124,7 +124,7 @@ class FetchOptions:
     close."""
 
     on_corrupt_batch: str = RAISE
-    """Reaction to unreadable records. `raise` (default): raise CorruptBatch. `skip`: continue behind them, and count
+    """Reaction to unreadable records. `raise` (default): raise CorruptBatch. `skip`: continue after them, and count
     them in `BatchReader.skipped`."""
 
     patience_ms: int = 60_000
@@ -191,7 +191,7 @@ class BatchReader:
     aborted_transactions: set[AbortedTransaction] = field(default_factory=set, init=False)
     """Aborted transactions seen so far; filled by raw reads only."""
     positions: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
-    """Next offset of each partition, behind hidden records too."""
+    """Next offset of each partition, after hidden records too."""
 
     @property
     def skips(self) -> bool:

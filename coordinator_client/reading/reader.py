@@ -94,7 +94,7 @@ class ReadPlan:
     """True to return aborted records and the markers that end transactions too, for auditors."""
 
     on_corrupt_batch: str = RAISE
-    """Reaction to a batch that cannot be read. `raise` (default): raise CorruptBatch. `skip`: continue behind it, and
+    """Reaction to a batch that cannot be read. `raise` (default): raise CorruptBatch. `skip`: continue after it, and
     count it in `RecordReader.skipped` of the returned reader."""
 
     patience_ms: int = 60_000

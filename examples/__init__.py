@@ -1,1 +1,16 @@
-"""Programs that show how to use the product. They are not part of it."""
+"""Programs that show how to use the product. They are not part of it.
+
+To copy, from the simplest on; each needs `make venv` and a running `txnctl dev`:
+
+- with_sdk.py: transactions of a producer, committed and aborted; reading back.
+- with_stubs.py: the same with the generated stubs alone, for other languages.
+- node/: a client in Node.js without an SDK, with partitioner and checksum.
+- copy_exactly_once.py: a group that reads a topic and writes another, each record once; several processes, `kill -9`.
+- two_phase_postgres.py: a database decides, and the log follows; a crash can be requested at each step.
+
+Demonstrations, each with servers of its own (docs/tour.md):
+
+- demo.py (`make demo`, needs Java): flights through crashes, read and compared with Spark.
+- demo_streaming.py (`make demo-streaming`, needs Java): Spark copies from topic to topic, exactly once.
+- demo_secure.py (`make demo-secure`): TLS, tokens, permissions, audit log, a lost disk and its backup.
+"""

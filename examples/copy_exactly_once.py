@@ -4,6 +4,8 @@
     .venv/bin/python examples/copy_exactly_once.py --flights 5000            in another: loads real flights, copies them
     .venv/bin/python examples/copy_exactly_once.py --source a --target b     any two topics that exist
 
+It needs `make venv`, which installs into `.venv`. `--flights` needs the data set, too, which `make demo` installs.
+
 Run several copies with the same `--group` and different `--name`s, and they share the partitions. Kill one with `kill
 -9` and start it again with its name: no record is missing, and none is there twice. This is why:
 
@@ -13,8 +15,9 @@ Run several copies with the same `--group` and different `--name`s, and they sha
 3. A process that dies leaves at most one open transaction. Its successor with the same `--name` aborts it on start. A
    member that receives the partitions reads their committed offsets only after that transaction is decided.
 4. A member that lost its partitions unnoticed cannot commit their offsets any more: the group refuses them.
-5. In a classic group the name is also that of a static member, which gets its partitions back at once. With the
-   protocol `consumer` they go to other members once the killed process has been silent for a session (45 s).
+5. In a classic group the name is also that of a static member, which gets its partitions back at once. That is why
+   `--protocol classic` is the default here. With the protocol `consumer` they go to other members, or to the process
+   that was started again, once the killed one has been silent for a session (45 s).
 
 The transformation is `copied` below: it notes the origin of each record.
 """
@@ -128,8 +131,10 @@ def copy(options: argparse.Namespace) -> int:
                     copy_batch(txn, consumer, batch, options.target)
                 count += len(batch)
             except Abortable as why:
-                # The transaction does not count. Records of partitions that are still assigned come again with the next
-                # poll.
+                # Nothing of the transaction is visible. Records of partitions that are still assigned come again with
+                # the next poll. Every other error ends the process, which is always safe: the offsets are committed
+                # with the records, so the next start goes on at the right place, whatever became of the transaction.
+                # docs/tour.md has a loop that goes on after more of them.
                 print(f"once more: {why}", file=sys.stderr)
                 consumer.rewind(batch)
     return count

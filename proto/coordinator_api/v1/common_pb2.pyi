@@ -7,17 +7,23 @@ Conventions of the whole API:
 - Field 1 of every request is a RequestHeader.
 - Protocol outcomes travel in the reply: error_code (Kafka's number), error_class (the reaction expected of the
   client) and error_message (for people). They are fields 1 to 3 of every response, and of every item that may fail
-  by itself. A reply or item without error_code succeeded. The error_message of an item is empty where that of the
-  response says the same. The gRPC status is only for transport, authentication and defects of the server.
+  by itself. A reply or item without error_code succeeded. So did one with the class NONE: see ErrorClass. The
+  error_message of an item is empty where that of the response says the same. The gRPC status is only for transport,
+  authentication and defects of the server.
 - Field 4 of every response is throttle_ms: the pause, in milliseconds, that the server asks for before the next
-  request; 0 = none.
+  request; 0 = none. After Produce or Transact it concerns these two, after Fetch only Fetch, and after any other
+  call all calls, of the same principal. The pause of a retry is not added to it: the longer one counts. Some calls
+  are never refused for a quota, and should not wait, because others wait for them: EndTxn, PrepareTransaction,
+  SealMember, CommitBatch, AbortBatch, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat,
+  OffsetCommit, TxnOffsetCommit, RenewSnapshot, ReleaseSnapshot, WriteTxnMarkers, AbortTransactions, FenceProducers
+  and AbortHangingTransactions.
 - A field that is "meaningful only without an error" holds its zero value when error_code is set.
 - Times are milliseconds since the Unix epoch unless a name says otherwise; durations are in milliseconds.
 - Offsets are half-open: the record AT an end offset is not included.
 - Partitions are addressed by topic, by topic_id, or by both (see TopicPartitions), in every message that has these
   fields. An answer repeats the address in the request, and may add the other field where the server knows it.
 - Enums are open: a newer server may send numbers that a client does not know. A procedure that gets an unknown
-  number in a request refuses it.
+  number in a request refuses it. The comment of each zero says if it is refused too, or means the usual case.
 - A `bool` that is not sent is false. Where false would change something irreversibly, the field is `optional`, and
   must be set.
 """
@@ -45,57 +51,83 @@ class _ErrorClass:
 class _ErrorClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorClass.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ERROR_CLASS_NONE: _ErrorClass.ValueType  # 0
+    """Success. An error_code may be set beside it, today only in Produce: DUPLICATE_SEQUENCE_NUMBER means that the batch
+    is in the log already, at an offset that is no longer known.
+    """
     ERROR_CLASS_RETRY: _ErrorClass.ValueType  # 1
     """Send the same request again after a pause. Nothing was changed."""
     ERROR_CLASS_REFRESH: _ErrorClass.ValueType  # 2
-    """Look the coordinator up again (FindCoordinator), then send the same request again."""
+    """The address or the leader epoch that the client used is out of date, and nothing was changed. Look the coordinator
+    up again (FindCoordinator), then send the same request again. After FENCED_LEADER_EPOCH read the present epoch
+    instead (FetchResult.leader_epoch, or DescribeTopics), and send that.
+    """
     ERROR_CLASS_ABORT: _ErrorClass.ValueType  # 3
-    """Abort the transaction; the producer can go on with the next one."""
+    """Abort the transaction (EndTxn); the producer can go on with the next one. A producer without a transactional id has
+    nothing to end: it calls InitProducerId again, and begins at sequence 0.
+    """
     ERROR_CLASS_RECOVER: _ErrorClass.ValueType  # 4
     """The identity is no longer valid, and no newer instance has it. For example, the transaction timed out and was
     aborted, or the transactional id expired. Call InitProducerId with the identity that the client holds as the
     expected one, without an EndTxn first. Then go on with the identity that it returns.
     """
     ERROR_CLASS_REJOIN: _ErrorClass.ValueType  # 5
-    """Consumer groups: join the group again."""
+    """Consumer groups: the membership is out of date. Send a heartbeat or join again, then decide again what to do."""
     ERROR_CLASS_REJECTED: _ErrorClass.ValueType  # 6
-    """The request is wrong as it stands; repeating it cannot help. Nothing was changed."""
+    """The request is wrong as it stands; repeating it cannot help. Nothing was changed. An open transaction stays open:
+    abort it, and report the error.
+    """
     ERROR_CLASS_FENCED: _ErrorClass.ValueType  # 7
     """A newer instance has this identity, or an administrator took it away: stop this instance. Never sent after a mere
-    timeout.
+    timeout. A late request with an earlier identity of the same producer may get it too: ignore answers to requests
+    with an identity that the producer has left behind.
     """
     ERROR_CLASS_MISCONFIGURED: _ErrorClass.ValueType  # 8
-    """Configuration or permission must change first."""
+    """Settings, versions, permissions or damaged data must be repaired first. Nothing was changed. An open transaction
+    stays open: abort it, and report the error.
+    """
     ERROR_CLASS_UNKNOWN_OUTCOME: _ErrorClass.ValueType  # 9
     """The request may or may not have taken effect: repeat it with the same request_id, or query the state."""
 
 class ErrorClass(_ErrorClass, metaclass=_ErrorClassEnumTypeWrapper):
     """Reaction to an error that is expected of the caller. It is sent with every error, so old clients react correctly to
-    new codes. It is not NONE where error_code is set. A client treats a class that it does not know as REJECTED.
+    new codes: act on the class, not on the code. A client treats a class that it does not know as REJECTED.
     """
 
 ERROR_CLASS_NONE: ErrorClass.ValueType  # 0
+"""Success. An error_code may be set beside it, today only in Produce: DUPLICATE_SEQUENCE_NUMBER means that the batch
+is in the log already, at an offset that is no longer known.
+"""
 ERROR_CLASS_RETRY: ErrorClass.ValueType  # 1
 """Send the same request again after a pause. Nothing was changed."""
 ERROR_CLASS_REFRESH: ErrorClass.ValueType  # 2
-"""Look the coordinator up again (FindCoordinator), then send the same request again."""
+"""The address or the leader epoch that the client used is out of date, and nothing was changed. Look the coordinator
+up again (FindCoordinator), then send the same request again. After FENCED_LEADER_EPOCH read the present epoch
+instead (FetchResult.leader_epoch, or DescribeTopics), and send that.
+"""
 ERROR_CLASS_ABORT: ErrorClass.ValueType  # 3
-"""Abort the transaction; the producer can go on with the next one."""
+"""Abort the transaction (EndTxn); the producer can go on with the next one. A producer without a transactional id has
+nothing to end: it calls InitProducerId again, and begins at sequence 0.
+"""
 ERROR_CLASS_RECOVER: ErrorClass.ValueType  # 4
 """The identity is no longer valid, and no newer instance has it. For example, the transaction timed out and was
 aborted, or the transactional id expired. Call InitProducerId with the identity that the client holds as the
 expected one, without an EndTxn first. Then go on with the identity that it returns.
 """
 ERROR_CLASS_REJOIN: ErrorClass.ValueType  # 5
-"""Consumer groups: join the group again."""
+"""Consumer groups: the membership is out of date. Send a heartbeat or join again, then decide again what to do."""
 ERROR_CLASS_REJECTED: ErrorClass.ValueType  # 6
-"""The request is wrong as it stands; repeating it cannot help. Nothing was changed."""
+"""The request is wrong as it stands; repeating it cannot help. Nothing was changed. An open transaction stays open:
+abort it, and report the error.
+"""
 ERROR_CLASS_FENCED: ErrorClass.ValueType  # 7
 """A newer instance has this identity, or an administrator took it away: stop this instance. Never sent after a mere
-timeout.
+timeout. A late request with an earlier identity of the same producer may get it too: ignore answers to requests
+with an identity that the producer has left behind.
 """
 ERROR_CLASS_MISCONFIGURED: ErrorClass.ValueType  # 8
-"""Configuration or permission must change first."""
+"""Settings, versions, permissions or damaged data must be repaired first. Nothing was changed. An open transaction
+stays open: abort it, and report the error.
+"""
 ERROR_CLASS_UNKNOWN_OUTCOME: ErrorClass.ValueType  # 9
 """The request may or may not have taken effect: repeat it with the same request_id, or query the state."""
 Global___ErrorClass: _TypeAlias = ErrorClass  # noqa: Y015
@@ -310,7 +342,9 @@ class RequestHeader(_message.Message):
     """Name of the calling program, shown in history and logs. At most 1,000 bytes. Default: empty."""
     request_id: _builtins.bytes
     """Name of this request, by which the server recognises a retry: 16 random bytes, the same for every attempt, new for
-    every new request. Empty: a repetition is not recognised. Any other length is INVALID_REQUEST.
+    every new request. Empty: a repetition is not recognised. Any other length is INVALID_REQUEST. It is used by
+    InitProducerId with a transactional id, Transact and JoinBatch. The others recognise a repetition by its content,
+    or not at all.
     """
     client_txn_version: _builtins.int
     """Version of the transaction protocol that the client speaks. 1: the epoch stays the same from transaction to
@@ -318,7 +352,8 @@ class RequestHeader(_message.Message):
     """
     refuse_concurrent: _builtins.bool
     """True: CONCURRENT_TRANSACTIONS (51) is answered at once, as a Kafka broker does. Default false: the request waits on
-    the server until the transaction that blocks it is complete, at most until the deadline of the call.
+    the server until the transaction that blocks it is complete. It waits at most until the deadline of the call, and
+    at most for the server's parked_wait_ms_max (30 s by default). Then it gets the same answer.
     """
     def __init__(
         self,

@@ -51,7 +51,9 @@ class JoinGroupRequest(_message.Message):
     rebalance_timeout_ms: _builtins.int
     """Time that the others wait for this member in a rebalance, in milliseconds. Absent: same as session_timeout_ms."""
     member_id: _builtins.str
-    """Empty for a new member: MEMBER_ID_REQUIRED returns the id to join with."""
+    """Empty for a new member: MEMBER_ID_REQUIRED returns the id to join with. An id that is not used within the session
+    timeout is forgotten.
+    """
     group_instance_id: _builtins.str
     """Name of a static member, which keeps its place while it is away. Absent: a dynamic member."""
     protocol_type: _builtins.str
@@ -107,7 +109,9 @@ class JoinGroupProtocol(_message.Message):
     name: _builtins.str
     """Name of the assignor: range, roundrobin, sticky, cooperative-sticky, or the client's own."""
     metadata: _builtins.bytes
-    """Information about the member that the assignor needs. For protocol type "consumer": Kafka's embedded Subscription."""
+    """Information about the member that the assignor needs. For protocol type "consumer": Kafka's embedded Subscription,
+    of version 0 to 3 (coordinator_protocol/consumer_protocol.py has the bytes).
+    """
     def __init__(
         self,
         *,
@@ -150,7 +154,7 @@ class JoinGroupResponse(_message.Message):
     leader: _builtins.str
     """Member id of the leader, which computes the assignment."""
     skip_assignment: _builtins.bool
-    """True if the leader has nothing to compute: the assignment stays."""
+    """True if the leader has nothing to compute: the assignment stays. It then calls SyncGroup without assignments."""
     member_id: _builtins.str
     """The caller's member id. With MEMBER_ID_REQUIRED it is the id to use; with any other error the id in the request."""
     @_builtins.property
@@ -279,7 +283,7 @@ class SyncGroupAssignment(_message.Message):
     ASSIGNMENT_FIELD_NUMBER: _builtins.int
     member_id: _builtins.str
     assignment: _builtins.bytes
-    """For protocol type "consumer": Kafka's embedded Assignment."""
+    """For protocol type "consumer": Kafka's embedded Assignment, of the version of the member's Subscription."""
     def __init__(
         self,
         *,
@@ -354,7 +358,8 @@ class HeartbeatRequest(_message.Message):
     group_instance_id: _builtins.str
     max_wait_ms: _builtins.int
     """Time that the server may hold the answer while there is nothing new, in milliseconds; it answers at once when a
-    rebalance begins. 0: it always answers at once, as a Kafka broker does.
+    rebalance begins. 0: it always answers at once, as a Kafka broker does. Ask for at most half of session_timeout_ms,
+    which runs on while the call waits.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -609,8 +614,8 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     server_assignor: _builtins.str
     """Assignor of the server that the member prefers (uniform, range). Absent: unchanged, or no preference."""
     max_wait_ms: _builtins.int
-    """Time that the server may hold the answer while there is nothing new for the member, in milliseconds. 0: it answers
-    at once, as a Kafka broker does.
+    """Time that the server may hold the answer while there is nothing new for the member, in milliseconds; cut to half of
+    the session timeout. 0: it answers at once, as a Kafka broker does.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -623,8 +628,8 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
 
     @_builtins.property
     def topic_partitions(self) -> Global___PartitionSet:
-        """Partitions that the member owns now; a revoked partition that is missing here has been given up. Required and empty
-        with member_epoch 0; absent: unchanged.
+        """Partitions that the member owns now, each topic by name, by topic_id or by both. A revoked partition that is
+        missing here has been given up. Required and empty with member_epoch 0; absent: unchanged.
         """
 
     def __init__(
@@ -1313,7 +1318,9 @@ class PartitionOffset(_message.Message):
     committed_offset: _builtins.int
     """Offset of the next record to read; not negative."""
     committed_leader_epoch: _builtins.int
-    """Leader epoch of the last record read. Absent, or negative: not known. Kept and returned, never interpreted."""
+    """Leader epoch of the last record read. Absent, or negative: not known. Kept and returned, never interpreted. The
+    reader that goes on there may send it as FetchPartition.last_read_epoch.
+    """
     metadata: _builtins.str
     """Free text, by default at most 4,096 characters."""
     def __init__(
@@ -1706,7 +1713,10 @@ class TxnOffsetCommitRequest(_message.Message):
     producer_epoch: _builtins.int
     group_id: _builtins.str
     generation_id_or_member_epoch: _builtins.int
-    """As in OffsetCommitRequest. Absent, without a member id: accepted, and the group cannot fence this producer."""
+    """As in OffsetCommitRequest. Absent, without a member id: accepted, and the group cannot fence this producer. An
+    error of the membership has the class ABORT: abort, send a heartbeat, and do the work again as the group decides
+    then.
+    """
     member_id: _builtins.str
     group_instance_id: _builtins.str
     @_builtins.property

@@ -123,14 +123,15 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SyncGroup(self, request, context):
-        """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable.
+        """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable. The
+        others wait for the leader, for up to the rebalance timeout: give the call more time than that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again.
+        """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again, and stays a member meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,7 +145,9 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ConsumerGroupHeartbeat(self, request, context):
-        """Consumer: join, stay, acknowledge revocations, get the assignment, leave.
+        """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the server's
+        group_consumer_session_timeout_ms (45 s by default; AlterGroupConfigs sets it for one group) is removed, and others
+        get its partitions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

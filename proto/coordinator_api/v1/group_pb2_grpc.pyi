@@ -43,13 +43,18 @@ class GroupServiceStub:
     take the whole rebalance timeout. Give the call that much time and 5 s more.
     """
     SyncGroup: _grpc.UnaryUnaryMultiCallable[_group_pb2.SyncGroupRequest, _group_pb2.SyncGroupResponse]
-    """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable."""
+    """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable. The
+    others wait for the leader, for up to the rebalance timeout: give the call more time than that.
+    """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_group_pb2.HeartbeatRequest, _group_pb2.HeartbeatResponse]
-    """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again."""
+    """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again, and stays a member meanwhile."""
     LeaveGroup: _grpc.UnaryUnaryMultiCallable[_group_pb2.LeaveGroupRequest, _group_pb2.LeaveGroupResponse]
     """Classic: members leave, or an administrator removes static members by their instance ids."""
     ConsumerGroupHeartbeat: _grpc.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupHeartbeatRequest, _group_pb2.ConsumerGroupHeartbeatResponse]
-    """Consumer: join, stay, acknowledge revocations, get the assignment, leave."""
+    """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the server's
+    group_consumer_session_timeout_ms (45 s by default; AlterGroupConfigs sets it for one group) is removed, and others
+    get its partitions.
+    """
     ConsumerGroupDescribe: _grpc.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]
     """Returns the state of consumer groups, durable as of the answer."""
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupsRequest, _group_pb2.DescribeGroupsResponse]
@@ -81,13 +86,18 @@ class GroupServiceAsyncStub(GroupServiceStub):
     take the whole rebalance timeout. Give the call that much time and 5 s more.
     """
     SyncGroup: _aio.UnaryUnaryMultiCallable[_group_pb2.SyncGroupRequest, _group_pb2.SyncGroupResponse]  # type: ignore[assignment]
-    """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable."""
+    """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable. The
+    others wait for the leader, for up to the rebalance timeout: give the call more time than that.
+    """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_group_pb2.HeartbeatRequest, _group_pb2.HeartbeatResponse]  # type: ignore[assignment]
-    """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again."""
+    """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again, and stays a member meanwhile."""
     LeaveGroup: _aio.UnaryUnaryMultiCallable[_group_pb2.LeaveGroupRequest, _group_pb2.LeaveGroupResponse]  # type: ignore[assignment]
     """Classic: members leave, or an administrator removes static members by their instance ids."""
     ConsumerGroupHeartbeat: _aio.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupHeartbeatRequest, _group_pb2.ConsumerGroupHeartbeatResponse]  # type: ignore[assignment]
-    """Consumer: join, stay, acknowledge revocations, get the assignment, leave."""
+    """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the server's
+    group_consumer_session_timeout_ms (45 s by default; AlterGroupConfigs sets it for one group) is removed, and others
+    get its partitions.
+    """
     ConsumerGroupDescribe: _aio.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]  # type: ignore[assignment]
     """Returns the state of consumer groups, durable as of the answer."""
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupsRequest, _group_pb2.DescribeGroupsResponse]  # type: ignore[assignment]
@@ -128,7 +138,9 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.SyncGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.SyncGroupResponse, _abc.Awaitable[_group_pb2.SyncGroupResponse]]:
-        """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable."""
+        """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable. The
+        others wait for the leader, for up to the rebalance timeout: give the call more time than that.
+        """
 
     @_abc_1.abstractmethod
     def Heartbeat(
@@ -136,7 +148,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.HeartbeatResponse, _abc.Awaitable[_group_pb2.HeartbeatResponse]]:
-        """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again."""
+        """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again, and stays a member meanwhile."""
 
     @_abc_1.abstractmethod
     def LeaveGroup(
@@ -152,7 +164,10 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.ConsumerGroupHeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.ConsumerGroupHeartbeatResponse, _abc.Awaitable[_group_pb2.ConsumerGroupHeartbeatResponse]]:
-        """Consumer: join, stay, acknowledge revocations, get the assignment, leave."""
+        """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the server's
+        group_consumer_session_timeout_ms (45 s by default; AlterGroupConfigs sets it for one group) is removed, and others
+        get its partitions.
+        """
 
     @_abc_1.abstractmethod
     def ConsumerGroupDescribe(

@@ -31,9 +31,12 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     ENCODING_RECORDS_V1: _Encoding.ValueType  # 1
     """A serialized `Records` message."""
     ENCODING_ARROW_V1: _Encoding.ValueType  # 2
-    """One Arrow IPC record-batch message (no schema message, no stream framing) of this fixed schema:
+    """One encapsulated Arrow IPC message of the type RecordBatch, of this fixed schema:
         key: binary, value: binary, timestamp_ms: int64 not null,
         headers: list<item: struct<key: utf8 not null, value: binary> not null>
+    The bytes are ff ff ff ff, the length of the description (int32, little-endian), the description (a flatbuffer,
+    padded to a multiple of 8 bytes), and the body. No schema message precedes them, and no end mark follows. The
+    message has no custom metadata, and its buffers are not compressed (see Compression). Metadata version V4 or V5.
     """
     ENCODING_RECORDS_V2: _Encoding.ValueType  # 3
     """Written by compaction, as is ARROW_V2: both only come from Fetch, and are INVALID_RECORD on Produce. Same as
@@ -52,9 +55,12 @@ ENCODING_UNSPECIFIED: Encoding.ValueType  # 0
 ENCODING_RECORDS_V1: Encoding.ValueType  # 1
 """A serialized `Records` message."""
 ENCODING_ARROW_V1: Encoding.ValueType  # 2
-"""One Arrow IPC record-batch message (no schema message, no stream framing) of this fixed schema:
+"""One encapsulated Arrow IPC message of the type RecordBatch, of this fixed schema:
     key: binary, value: binary, timestamp_ms: int64 not null,
     headers: list<item: struct<key: utf8 not null, value: binary> not null>
+The bytes are ff ff ff ff, the length of the description (int32, little-endian), the description (a flatbuffer,
+padded to a multiple of 8 bytes), and the body. No schema message precedes them, and no end mark follows. The
+message has no custom metadata, and its buffers are not compressed (see Compression). Metadata version V4 or V5.
 """
 ENCODING_RECORDS_V2: Encoding.ValueType  # 3
 """Written by compaction, as is ARROW_V2: both only come from Fetch, and are INVALID_RECORD on Produce. Same as
@@ -105,14 +111,14 @@ class _TimestampTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Timesta
     TIMESTAMP_TYPE_CREATE_TIME: _TimestampType.ValueType  # 0
     """The timestamps are the client's."""
     TIMESTAMP_TYPE_LOG_APPEND_TIME: _TimestampType.ValueType  # 1
-    """The server stamped the batch when it was appended."""
+    """The server stamped the batch when it was appended. No server does so yet. INVALID_TIMESTAMP on Produce."""
 
 class TimestampType(_TimestampType, metaclass=_TimestampTypeEnumTypeWrapper): ...
 
 TIMESTAMP_TYPE_CREATE_TIME: TimestampType.ValueType  # 0
 """The timestamps are the client's."""
 TIMESTAMP_TYPE_LOG_APPEND_TIME: TimestampType.ValueType  # 1
-"""The server stamped the batch when it was appended."""
+"""The server stamped the batch when it was appended. No server does so yet. INVALID_TIMESTAMP on Produce."""
 Global___TimestampType: _TypeAlias = TimestampType  # noqa: Y015
 
 class _ConfigOrigin:
@@ -195,7 +201,9 @@ class RecordBatch(_message.Message):
     record_count: _builtins.int
     """1 or more; 0 or more if hole_count is not 0."""
     base_timestamp_ms: _builtins.int
-    """Timestamp of the first record and the largest of all, Unix milliseconds."""
+    """Timestamp of the first record and the largest of all, Unix milliseconds. -1 = none; 0 is a time in 1970. The first
+    must not be larger than the second (INVALID_TIMESTAMP).
+    """
     max_timestamp_ms: _builtins.int
     producer_id: _builtins.int
     """Identity of an idempotent or transactional producer. Absent, or -1 (all three): a plain append, not deduplicated."""
@@ -205,17 +213,21 @@ class RecordBatch(_message.Message):
     is_transactional: _builtins.bool
     """Must agree with ProduceRequest: true with a transactional_id, else false. Otherwise the request is INVALID_REQUEST."""
     is_control: _builtins.bool
-    """True only in raw reads: the batch ends a transaction, with the outcome in `marker`."""
+    """True only in raw reads: the batch ends a transaction, with the outcome in `marker`. Its encoding is then 0, and its
+    payload is the stored form of the marker (coordinator_protocol/marker.py), of which `marker` has the fields.
+    """
     encoding: Global___Encoding.ValueType
     compression: Global___Compression.ValueType
     timestamp_type: Global___TimestampType.ValueType
     crc32c: _builtins.int
     """CRC-32C of the stored form: Kafka's v2 header from the attributes on, encoding, format version, a zero byte, and
-    the payload. See docs/clients.md for every byte. Absent on Produce: computed by the server. Wrong: CORRUPT_MESSAGE.
+    the field `payload` as it is sent, compressed or not. See docs/clients.md for every byte. Absent on Produce:
+    computed by the server. Wrong: CORRUPT_MESSAGE, class RETRY; twice for the same bytes, the client computes it
+    wrong.
     """
     leader_epoch: _builtins.int
     """Leader epoch of the partition when the batch was appended: set by the server, and not covered by the checksum. A
-    reader of the batch sends it with its next Fetch (FetchPartition.last_read_epoch).
+    reader of the batch may send it with its next Fetch (FetchPartition.last_read_epoch).
     """
     payload: _builtins.bytes
     """The encoded records, compressed as named. It is last, so that it can be written and read without copying.
@@ -373,7 +385,7 @@ class Record(_message.Message):
     """Absent = null, which is different from empty."""
     value: _builtins.bytes
     timestamp_ms: _builtins.int
-    """Unix milliseconds."""
+    """Unix milliseconds; -1 = none, 0 is a time in 1970."""
     offset_delta: _builtins.int
     """Only in ENCODING_RECORDS_V2: the offset of the record minus base_offset, ascending from record to record. Ignored
     in RECORDS_V1, where records follow each other.
@@ -494,8 +506,9 @@ class NewTopic(_message.Message):
           header and the checksum only, for producers that guarantee their payloads.
         - retention_ms, retention_bytes: time for which records are kept, and number of bytes of its log that each
           partition keeps. A whole number from 1 on, or "-1" = no limit. Default: the server's setting. The oldest records
-          are removed first, in units of one section of the log (1 MiB or 256 batches), and only below the last stable offset. A
-          timestamp ahead of the clock, or a missing one, keeps records no longer than the time of their append would.
+          are removed first, in units of one section of the log (1 MiB or 256 batches), and only below the last stable
+          offset. A timestamp ahead of the clock, or a missing one, keeps records no longer than the time of their append
+          would.
         - timestamp_after_max_ms (Kafka's message.timestamp.after.max.ms): distance by which the largest timestamp of a
           batch may be ahead of the server's clock. A batch beyond it is refused with INVALID_TIMESTAMP. A whole number
           from 1 on, or "-1" = any distance. Default: the server's setting, which is "-1" unless configured otherwise.
@@ -1372,7 +1385,9 @@ class FetchRequest(_message.Message):
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
-    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]: ...
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]:
+        """Read in this order until max_bytes are found: a reader of several partitions changes the order from call to call."""
+
     def __init__(
         self,
         *,
@@ -1423,7 +1438,8 @@ class FetchPartition(_message.Message):
     """Leader epoch of the records that were read before fetch_offset. It is FetchResult.last_read_epoch of the previous
     Fetch, or the leader_epoch of the batch, of ListOffsets, or of the committed offset. If this log has other records
     there, because acknowledged writes were lost or a backup was restored, nothing is returned: see
-    FetchResult.diverging. Absent: not checked, and the reader may get other records at offsets that it has read.
+    FetchResult.diverging. A client need not send it. Absent: not checked, and the reader may get other records at
+    offsets that it has read.
     """
     end_epoch: _builtins.int
     """Leader epoch in which end_offset was learned: OffsetResult.leader_epoch, if all of the log up to end_offset existed
@@ -1572,7 +1588,8 @@ class FetchResult(_message.Message):
     DIVERGING_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """- OFFSET_OUT_OF_RANGE if fetch_offset is below log_start_offset or above high_watermark, or with `diverging`.
+    """- OFFSET_OUT_OF_RANGE if fetch_offset is below log_start_offset or above high_watermark, or with `diverging`. The
+      class is REJECTED: choose another offset, the log start or the end (ListOffsets), as the application wants.
     - FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: see FetchPartition.current_leader_epoch.
     - CORRUPT_MESSAGE if the stored data at fetch_offset is damaged: fetching it again cannot help. It is an error of
       this partition alone, and comes only if nothing before the damage is left to return. error_message says what is

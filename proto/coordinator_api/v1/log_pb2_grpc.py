@@ -174,7 +174,9 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Produce(self, request, context):
-        """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself.
+        """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself. All
+        partitions of a transactional request may join the transaction, also those whose batch is refused. Transactional
+        batches of several producers in one request are refused with INVALID_PRODUCER_ID_MAPPING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

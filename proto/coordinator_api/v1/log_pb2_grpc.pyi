@@ -48,7 +48,10 @@ class LogServiceStub:
     DescribeTopicConfigs: _grpc.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicConfigsRequest, _log_pb2.DescribeTopicConfigsResponse]
     """Returns all settings of topics, and the origin of each value. Needs the permission describe_configs on each topic."""
     Produce: _grpc.UnaryUnaryMultiCallable[_log_pb2.ProduceRequest, _log_pb2.ProduceResponse]
-    """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself."""
+    """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself. All
+    partitions of a transactional request may join the transaction, also those whose batch is refused. Transactional
+    batches of several producers in one request are refused with INVALID_PRODUCER_ID_MAPPING.
+    """
     Fetch: _grpc.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]
     """Reads record batches; waits up to max_wait_ms for some."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]
@@ -134,7 +137,10 @@ class LogServiceAsyncStub(LogServiceStub):
     DescribeTopicConfigs: _aio.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicConfigsRequest, _log_pb2.DescribeTopicConfigsResponse]  # type: ignore[assignment]
     """Returns all settings of topics, and the origin of each value. Needs the permission describe_configs on each topic."""
     Produce: _aio.UnaryUnaryMultiCallable[_log_pb2.ProduceRequest, _log_pb2.ProduceResponse]  # type: ignore[assignment]
-    """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself."""
+    """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself. All
+    partitions of a transactional request may join the transaction, also those whose batch is refused. Transactional
+    batches of several producers in one request are refused with INVALID_PRODUCER_ID_MAPPING.
+    """
     Fetch: _aio.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]  # type: ignore[assignment]
     """Reads record batches; waits up to max_wait_ms for some."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]  # type: ignore[assignment]
@@ -259,7 +265,10 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.ProduceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ProduceResponse, _abc.Awaitable[_log_pb2.ProduceResponse]]:
-        """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself."""
+        """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself. All
+        partitions of a transactional request may join the transaction, also those whose batch is refused. Transactional
+        batches of several producers in one request are refused with INVALID_PRODUCER_ID_MAPPING.
+        """
 
     @_abc_1.abstractmethod
     def Fetch(

@@ -120,7 +120,7 @@ class SessionResponse(_message.Message):
     """
     @_builtins.property
     def hello(self) -> Global___SessionHello:
-        """In the first message only, which the server sends as soon as the session is open, before any call."""
+        """In the first message only. The server sends it as soon as the session is open, without waiting for a call."""
 
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionAnswer]: ...

@@ -667,7 +667,8 @@ class InitProducerIdRequest(_message.Message):
     """
     transaction_timeout_ms: _builtins.int
     """Time in milliseconds after which the server aborts an open transaction, counted from the moment when it opened. 1
-    to the server's maximum (900,000 by default). Ignored with enable_2pc.
+    to the server's maximum (900,000 by default), else INVALID_TRANSACTION_TIMEOUT. Required in every call with a
+    transactional id. Ignored without one, and with enable_2pc.
     """
     expected_producer_id: _builtins.int
     """Recovery (KIP-360): the identity that the producer holds now. Set both or neither; absent = a new instance takes
@@ -1120,8 +1121,8 @@ class EndTxnRequest(_message.Message):
     @_builtins.property
     def last_sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastSequence]:
         """Last sequence number that the client sent to each partition. A commit is refused with TRANSACTION_ABORTABLE unless
-        it is the last one of the transaction in the log. So EndTxn may follow Produce without waiting for its answer.
-        Empty: not checked.
+        it is the last one of the transaction in the log. So in a session EndTxn may follow Produce without waiting for its
+        answer. It protects batches only: wait for the answer of TxnOffsetCommit. Empty: not checked.
         """
 
     def __init__(

@@ -36,7 +36,8 @@ class TransactionServiceStub:
     InitProducerId: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.InitProducerIdRequest, _transaction_pb2.InitProducerIdResponse]
     """Returns an identity (producer id and epoch) for a producer, and fences every earlier holder of the transactional
     id. An open transaction of an earlier holder is aborted first. With keep_prepared it is kept instead, and from then
-    on it only waits for its end.
+    on it only waits for its end. A repetition under the same request_id gets the same answer, until the next
+    InitProducerId or FenceProducers of the id. Without a transactional id every call returns a new identity.
     """
     AddPartitionsToTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.AddPartitionsToTxnRequest, _transaction_pb2.AddPartitionsToTxnResponse]
     """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1. For
@@ -55,16 +56,22 @@ class TransactionServiceStub:
     permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]
-    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. INVALID_TXN_STATE
-    where no transaction is open: a transaction in which nothing was sent needs no end. Only an abort of version 2
-    succeeds then too, and returns the next identity. A repetition with the identity of the ended transaction gets the
-    same answer as the first time. With the other outcome it is INVALID_TXN_STATE, or, for a commit of version 2 after
-    an abort, PRODUCER_FENCED.
+    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. The answer
+    depends on the state of the transaction that the identity belongs to (version 2):
 
-    After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
-    RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-    PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id. It also
-    answers an old identity of a producer that has itself gone on to a later transaction.
+        state                             commit                      abort
+        open                              committed                   aborted
+        nothing was sent in it            INVALID_TXN_STATE           success: the next identity
+        committed                         the same answer again       INVALID_TXN_STATE
+        aborted by client or server       PRODUCER_FENCED, RECOVER    the same answer again
+        a newer instance has the id, or   PRODUCER_FENCED, FENCED     PRODUCER_FENCED, FENCED
+          an administrator fenced it
+        ended, and the same producer has  PRODUCER_FENCED, of either class: ignore the answer
+          opened the next one
+
+    Answers are repeated until the next transaction opens. INVALID_TXN_STATE has the class REJECTED. Version 1 differs:
+    without anything sent both outcomes are INVALID_TXN_STATE, and so is the outcome that the client did not choose
+    before. After an abort by the server both are PRODUCER_FENCED with class RECOVER.
 
     A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
     it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
@@ -125,7 +132,8 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     InitProducerId: _aio.UnaryUnaryMultiCallable[_transaction_pb2.InitProducerIdRequest, _transaction_pb2.InitProducerIdResponse]  # type: ignore[assignment]
     """Returns an identity (producer id and epoch) for a producer, and fences every earlier holder of the transactional
     id. An open transaction of an earlier holder is aborted first. With keep_prepared it is kept instead, and from then
-    on it only waits for its end.
+    on it only waits for its end. A repetition under the same request_id gets the same answer, until the next
+    InitProducerId or FenceProducers of the id. Without a transactional id every call returns a new identity.
     """
     AddPartitionsToTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.AddPartitionsToTxnRequest, _transaction_pb2.AddPartitionsToTxnResponse]  # type: ignore[assignment]
     """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1. For
@@ -144,16 +152,22 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]  # type: ignore[assignment]
-    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. INVALID_TXN_STATE
-    where no transaction is open: a transaction in which nothing was sent needs no end. Only an abort of version 2
-    succeeds then too, and returns the next identity. A repetition with the identity of the ended transaction gets the
-    same answer as the first time. With the other outcome it is INVALID_TXN_STATE, or, for a commit of version 2 after
-    an abort, PRODUCER_FENCED.
+    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. The answer
+    depends on the state of the transaction that the identity belongs to (version 2):
 
-    After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
-    RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-    PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id. It also
-    answers an old identity of a producer that has itself gone on to a later transaction.
+        state                             commit                      abort
+        open                              committed                   aborted
+        nothing was sent in it            INVALID_TXN_STATE           success: the next identity
+        committed                         the same answer again       INVALID_TXN_STATE
+        aborted by client or server       PRODUCER_FENCED, RECOVER    the same answer again
+        a newer instance has the id, or   PRODUCER_FENCED, FENCED     PRODUCER_FENCED, FENCED
+          an administrator fenced it
+        ended, and the same producer has  PRODUCER_FENCED, of either class: ignore the answer
+          opened the next one
+
+    Answers are repeated until the next transaction opens. INVALID_TXN_STATE has the class REJECTED. Version 1 differs:
+    without anything sent both outcomes are INVALID_TXN_STATE, and so is the outcome that the client did not choose
+    before. After an abort by the server both are PRODUCER_FENCED with class RECOVER.
 
     A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
     it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
@@ -223,7 +237,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_transaction_pb2.InitProducerIdResponse, _abc.Awaitable[_transaction_pb2.InitProducerIdResponse]]:
         """Returns an identity (producer id and epoch) for a producer, and fences every earlier holder of the transactional
         id. An open transaction of an earlier holder is aborted first. With keep_prepared it is kept instead, and from then
-        on it only waits for its end.
+        on it only waits for its end. A repetition under the same request_id gets the same answer, until the next
+        InitProducerId or FenceProducers of the id. Without a transactional id every call returns a new identity.
         """
 
     @_abc_1.abstractmethod
@@ -266,16 +281,22 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.EndTxnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.EndTxnResponse, _abc.Awaitable[_transaction_pb2.EndTxnResponse]]:
-        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. INVALID_TXN_STATE
-        where no transaction is open: a transaction in which nothing was sent needs no end. Only an abort of version 2
-        succeeds then too, and returns the next identity. A repetition with the identity of the ended transaction gets the
-        same answer as the first time. With the other outcome it is INVALID_TXN_STATE, or, for a commit of version 2 after
-        an abort, PRODUCER_FENCED.
+        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. The answer
+        depends on the state of the transaction that the identity belongs to (version 2):
 
-        After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
-        RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
-        PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id. It also
-        answers an old identity of a producer that has itself gone on to a later transaction.
+            state                             commit                      abort
+            open                              committed                   aborted
+            nothing was sent in it            INVALID_TXN_STATE           success: the next identity
+            committed                         the same answer again       INVALID_TXN_STATE
+            aborted by client or server       PRODUCER_FENCED, RECOVER    the same answer again
+            a newer instance has the id, or   PRODUCER_FENCED, FENCED     PRODUCER_FENCED, FENCED
+              an administrator fenced it
+            ended, and the same producer has  PRODUCER_FENCED, of either class: ignore the answer
+              opened the next one
+
+        Answers are repeated until the next transaction opens. INVALID_TXN_STATE has the class REJECTED. Version 1 differs:
+        without anything sent both outcomes are INVALID_TXN_STATE, and so is the outcome that the client did not choose
+        before. After an abort by the server both are PRODUCER_FENCED with class RECOVER.
 
         A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
         it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.

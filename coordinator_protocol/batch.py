@@ -84,12 +84,12 @@ class Encoding(IntEnum):
     RECORDS_V1 = 1
     """The protobuf message `Records`."""
     ARROW_V1 = 2
-    """Arrow record batches of one fixed schema."""
+    """One Arrow record batch of one fixed schema."""
     RECORDS_V2 = 3
     """The same message with an offset delta for each record. Only the log itself writes such a batch, when it removes
     records from one."""
     ARROW_V2 = 4
-    """Arrow record batches of the schema of ARROW_V1 with one more column, the offset delta."""
+    """One Arrow record batch of the schema of ARROW_V1 with one more column, the offset delta."""
 
 
 class Compression(IntEnum):

@@ -101,28 +101,28 @@ class ErrorCode(IntEnum):
 
 
 class ErrorClass(IntEnum):
-    """The one action that helps; the numbers are on the wire."""
+    """The one action that helps; the numbers are on the wire. `ErrorClass` in `common.proto` has the whole advice."""
 
     NONE = 0
-    """Done: nothing to repair."""
+    """Success."""
     RETRY = 1
-    """Send the same request to the same place again after a pause; nothing was written."""
+    """Send the same request again after a pause; nothing was changed."""
     REFRESH = 2
-    """Find the coordinator or partition owner again, then send the same request there; nothing was written."""
+    """Look the coordinator or the leader epoch up again, then send the same request again; nothing was changed."""
     ABORT = 3
-    """Abort the transaction, then go on with the same producer."""
+    """Abort the transaction; the producer can go on with the next one."""
     RECOVER = 4
-    """Call InitProducerId with the identity held, without an EndTxn first, then go on: there is no newer owner."""
+    """Call InitProducerId with the identity held, without an EndTxn first, then go on: no newer instance has it."""
     REJOIN = 5
-    """Renew the group membership (join or heartbeat), then decide again what to do."""
+    """Send a heartbeat or join the group again, then decide again what to do."""
     REJECTED = 6
-    """The request is wrong and stays wrong; nothing was written. A bug in the caller."""
+    """The request is wrong as it stands; repeating it cannot help. Nothing was changed."""
     FENCED = 7
-    """There is a newer owner. Stop; retrying would only disturb it."""
+    """A newer instance has this identity, or an administrator took it away: stop this instance."""
     MISCONFIGURED = 8
-    """Settings, versions or permissions do not fit. Stop and repair them."""
+    """Settings, versions, permissions or damaged data must be repaired first. Nothing was changed."""
     UNKNOWN_OUTCOME = 9
-    """The change may or may not be durable. Repeat it under the same identity, or ask; never assume."""
+    """The request may or may not have taken effect: repeat it with the same request id, or query the state."""
 
 
 class CoordinatorError(Exception):
@@ -156,8 +156,9 @@ class Refused(CoordinatorError):
 class Outdated(Refused):
     """Refusal of an identity whose epoch is over, although no newer instance has the transactional id.
 
-    The server aborted its transaction, at its timeout say, or the producer itself has gone on. InitProducerId with the
-    identity held gives the one to go on with, so the class is never FENCED.
+    The server aborted its transaction, at its timeout say, or the producer itself has ended it. InitProducerId with the
+    identity held returns the one to go on with, so the class is never FENCED. It is for the last identity before the
+    current one, and only while no transaction is open. Earlier ones are fenced (`txn_coordinator.fencing`).
 
     Source: KIP-588 (Kafka never got its separate answer for a timeout); spec transactions 3.10."""
 

@@ -3,6 +3,10 @@
 Servers use `Server` (`coordinator_server.grpc_front.native_transport`), the SDK's sessions `Client`
 (`coordinator_client.transport.native_channel`). The log uses `examine_batch` with any transport of its server.
 
+Some names have a special meaning here. A *stranger* is a connection whose caller is not authenticated yet. *Unasked*
+methods are served without authentication, such as health checks. *Shown* are the credentials that a caller presents.
+*Harm* is abuse: traffic that was refused or cut so that other callers are served. *Room* is capacity of a queue.
+
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 
     (CALL, token, method, body, host, connection, ms_left, shown)
@@ -99,8 +103,8 @@ class Server:
         unasked: Sequence[str] | None = None,
     ) -> None:
         """`streams` are the full names of the methods that are streams. `unasked` are the full names of the methods
-        that need no authentication; None: no method needs it. `stream_credit` is the number of messages of a stream
-        that come before credit is given.
+        that need no authentication; None: this server authenticates no caller, so all methods are served.
+        `stream_credit` is the number of messages of a stream that come before credit is given.
 
         `waiting_calls_max` and `waiting_bytes_max` limit the calls that wait for `take`, and the bytes of their
         requests; a new call beyond them is answered with RESOURCE_EXHAUSTED. A connection beyond `connections_max` is

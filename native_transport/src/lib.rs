@@ -1,14 +1,16 @@
-//! The compiled gRPC server of the transaction coordinator: tonic in one thread that never waits for Python.
+//! The compiled gRPC transport of the transaction coordinator, for servers and for the SDK: tonic in one thread that
+//! never waits for Python.
 //!
-//! Two queues connect the two threads. The I/O thread puts requests of callers into the [`inbox`] and wakes the event
-//! loop through one file descriptor. Python takes everything that waits in one call. It gives all its replies back in
-//! one call too, and the I/O thread hands each to the call that waits for it ([`calls`]). The I/O thread never takes
-//! the interpreter's lock, so neither side holds up the other.
+//! Two queues connect this I/O thread with the thread of Python's event loop. On a server the I/O thread puts requests
+//! of callers into the [`inbox`] and wakes the event loop through one file descriptor. Python takes everything that
+//! waits in one call. It gives all its replies back in one call too, and the I/O thread hands each to the call that
+//! waits for it ([`calls`]). The I/O thread never takes the interpreter's lock, so neither side holds up the other. A
+//! client ([`client`]) uses the same two queues for its own calls and their answers.
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 //!
-//! The module also has a function that is called for every incoming batch and is slower in Python: [`batch`] examines it.
-//! The function keeps no state, and decides nothing.
+//! The module also has `examine_batch` ([`batch`]), which the log calls for every incoming batch, because Python is
+//! slower at it. It keeps no state, and decides nothing.
 
 mod backlog;
 mod batch;

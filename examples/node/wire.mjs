@@ -25,9 +25,13 @@ export class Refused extends Error {
   }
 }
 
-/** Return the reply or item, or throw its protocol error. The gRPC status is for transport errors and defects only. */
+/**
+ * Return the reply or item, or throw its protocol error. The gRPC status is for transport errors and defects only.
+ *
+ * A code with the class NONE (0) is a success: Produce answers so if it no longer knows the offset of a repeated batch.
+ */
 export function checked(reply) {
-  if (reply.error_code) throw new Refused(reply);
+  if (reply.error_code && reply.error_class) throw new Refused(reply);
   return reply;
 }
 

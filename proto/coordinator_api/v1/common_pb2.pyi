@@ -51,15 +51,15 @@ class _ErrorClass:
 class _ErrorClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorClass.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ERROR_CLASS_NONE: _ErrorClass.ValueType  # 0
-    """Success. An error_code may be set beside it, today only in Produce: DUPLICATE_SEQUENCE_NUMBER means that the batch
-    is in the log already, at an offset that is no longer known.
+    """Success. An error_code may be set beside it, today only in Produce. There DUPLICATE_SEQUENCE_NUMBER means that the
+    batch is in the log already, at an offset that is no longer known.
     """
     ERROR_CLASS_RETRY: _ErrorClass.ValueType  # 1
     """Send the same request again after a pause. Nothing was changed."""
     ERROR_CLASS_REFRESH: _ErrorClass.ValueType  # 2
-    """The address or the leader epoch that the client used is out of date, and nothing was changed. Look the coordinator
-    up again (FindCoordinator), then send the same request again. After FENCED_LEADER_EPOCH read the present epoch
-    instead (FetchResult.leader_epoch, or DescribeTopics), and send that.
+    """This server does not serve the request now, and nothing was changed. Look the coordinator up again
+    (FindCoordinator), then send the same request again, with pauses as for RETRY. After FENCED_LEADER_EPOCH read the
+    present leader epoch instead (FetchResult.leader_epoch, or DescribeTopics), and send that.
     """
     ERROR_CLASS_ABORT: _ErrorClass.ValueType  # 3
     """Abort the transaction (EndTxn); the producer can go on with the next one. A producer without a transactional id has
@@ -78,8 +78,8 @@ class _ErrorClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorClass
     """
     ERROR_CLASS_FENCED: _ErrorClass.ValueType  # 7
     """A newer instance has this identity, or an administrator took it away: stop this instance. Never sent after a mere
-    timeout. A late request with an earlier identity of the same producer may get it too: ignore answers to requests
-    with an identity that the producer has left behind.
+    timeout. A late request with an earlier identity of the same producer may get it too. So a producer ignores the
+    answers to such requests.
     """
     ERROR_CLASS_MISCONFIGURED: _ErrorClass.ValueType  # 8
     """Settings, versions, permissions or damaged data must be repaired first. Nothing was changed. An open transaction
@@ -94,15 +94,15 @@ class ErrorClass(_ErrorClass, metaclass=_ErrorClassEnumTypeWrapper):
     """
 
 ERROR_CLASS_NONE: ErrorClass.ValueType  # 0
-"""Success. An error_code may be set beside it, today only in Produce: DUPLICATE_SEQUENCE_NUMBER means that the batch
-is in the log already, at an offset that is no longer known.
+"""Success. An error_code may be set beside it, today only in Produce. There DUPLICATE_SEQUENCE_NUMBER means that the
+batch is in the log already, at an offset that is no longer known.
 """
 ERROR_CLASS_RETRY: ErrorClass.ValueType  # 1
 """Send the same request again after a pause. Nothing was changed."""
 ERROR_CLASS_REFRESH: ErrorClass.ValueType  # 2
-"""The address or the leader epoch that the client used is out of date, and nothing was changed. Look the coordinator
-up again (FindCoordinator), then send the same request again. After FENCED_LEADER_EPOCH read the present epoch
-instead (FetchResult.leader_epoch, or DescribeTopics), and send that.
+"""This server does not serve the request now, and nothing was changed. Look the coordinator up again
+(FindCoordinator), then send the same request again, with pauses as for RETRY. After FENCED_LEADER_EPOCH read the
+present leader epoch instead (FetchResult.leader_epoch, or DescribeTopics), and send that.
 """
 ERROR_CLASS_ABORT: ErrorClass.ValueType  # 3
 """Abort the transaction (EndTxn); the producer can go on with the next one. A producer without a transactional id has
@@ -121,8 +121,8 @@ abort it, and report the error.
 """
 ERROR_CLASS_FENCED: ErrorClass.ValueType  # 7
 """A newer instance has this identity, or an administrator took it away: stop this instance. Never sent after a mere
-timeout. A late request with an earlier identity of the same producer may get it too: ignore answers to requests
-with an identity that the producer has left behind.
+timeout. A late request with an earlier identity of the same producer may get it too. So a producer ignores the
+answers to such requests.
 """
 ERROR_CLASS_MISCONFIGURED: ErrorClass.ValueType  # 8
 """Settings, versions, permissions or damaged data must be repaired first. Nothing was changed. An open transaction

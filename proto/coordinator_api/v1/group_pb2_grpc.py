@@ -145,9 +145,9 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ConsumerGroupHeartbeat(self, request, context):
-        """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the server's
-        group_consumer_session_timeout_ms (45 s by default; AlterGroupConfigs sets it for one group) is removed, and others
-        get its partitions.
+        """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the session
+        timeout is removed, and others get its partitions. The timeout is the server's group_consumer_session_timeout_ms,
+        45 s by default; AlterGroupConfigs sets it for one group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

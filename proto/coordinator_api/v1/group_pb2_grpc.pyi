@@ -51,9 +51,9 @@ class GroupServiceStub:
     LeaveGroup: _grpc.UnaryUnaryMultiCallable[_group_pb2.LeaveGroupRequest, _group_pb2.LeaveGroupResponse]
     """Classic: members leave, or an administrator removes static members by their instance ids."""
     ConsumerGroupHeartbeat: _grpc.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupHeartbeatRequest, _group_pb2.ConsumerGroupHeartbeatResponse]
-    """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the server's
-    group_consumer_session_timeout_ms (45 s by default; AlterGroupConfigs sets it for one group) is removed, and others
-    get its partitions.
+    """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the session
+    timeout is removed, and others get its partitions. The timeout is the server's group_consumer_session_timeout_ms,
+    45 s by default; AlterGroupConfigs sets it for one group.
     """
     ConsumerGroupDescribe: _grpc.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]
     """Returns the state of consumer groups, durable as of the answer."""
@@ -94,9 +94,9 @@ class GroupServiceAsyncStub(GroupServiceStub):
     LeaveGroup: _aio.UnaryUnaryMultiCallable[_group_pb2.LeaveGroupRequest, _group_pb2.LeaveGroupResponse]  # type: ignore[assignment]
     """Classic: members leave, or an administrator removes static members by their instance ids."""
     ConsumerGroupHeartbeat: _aio.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupHeartbeatRequest, _group_pb2.ConsumerGroupHeartbeatResponse]  # type: ignore[assignment]
-    """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the server's
-    group_consumer_session_timeout_ms (45 s by default; AlterGroupConfigs sets it for one group) is removed, and others
-    get its partitions.
+    """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the session
+    timeout is removed, and others get its partitions. The timeout is the server's group_consumer_session_timeout_ms,
+    45 s by default; AlterGroupConfigs sets it for one group.
     """
     ConsumerGroupDescribe: _aio.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]  # type: ignore[assignment]
     """Returns the state of consumer groups, durable as of the answer."""
@@ -164,9 +164,9 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.ConsumerGroupHeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.ConsumerGroupHeartbeatResponse, _abc.Awaitable[_group_pb2.ConsumerGroupHeartbeatResponse]]:
-        """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the server's
-        group_consumer_session_timeout_ms (45 s by default; AlterGroupConfigs sets it for one group) is removed, and others
-        get its partitions.
+        """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the session
+        timeout is removed, and others get its partitions. The timeout is the server's group_consumer_session_timeout_ms,
+        45 s by default; AlterGroupConfigs sets it for one group.
         """
 
     @_abc_1.abstractmethod

@@ -34,9 +34,10 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """One encapsulated Arrow IPC message of the type RecordBatch, of this fixed schema:
         key: binary, value: binary, timestamp_ms: int64 not null,
         headers: list<item: struct<key: utf8 not null, value: binary> not null>
-    The bytes are ff ff ff ff, the length of the description (int32, little-endian), the description (a flatbuffer,
-    padded to a multiple of 8 bytes), and the body. No schema message precedes them, and no end mark follows. The
-    message has no custom metadata, and its buffers are not compressed (see Compression). Metadata version V4 or V5.
+    The bytes are ff ff ff ff, the length of the description (int32, little-endian), the description and the body. The
+    description is a flatbuffer, padded so that the body begins at a multiple of 8 bytes. No schema message precedes
+    them, and no end mark follows. The message has no custom metadata, and its buffers are not compressed (see
+    Compression). Metadata version V4 or V5.
     """
     ENCODING_RECORDS_V2: _Encoding.ValueType  # 3
     """Written by compaction, as is ARROW_V2: both only come from Fetch, and are INVALID_RECORD on Produce. Same as
@@ -58,9 +59,10 @@ ENCODING_ARROW_V1: Encoding.ValueType  # 2
 """One encapsulated Arrow IPC message of the type RecordBatch, of this fixed schema:
     key: binary, value: binary, timestamp_ms: int64 not null,
     headers: list<item: struct<key: utf8 not null, value: binary> not null>
-The bytes are ff ff ff ff, the length of the description (int32, little-endian), the description (a flatbuffer,
-padded to a multiple of 8 bytes), and the body. No schema message precedes them, and no end mark follows. The
-message has no custom metadata, and its buffers are not compressed (see Compression). Metadata version V4 or V5.
+The bytes are ff ff ff ff, the length of the description (int32, little-endian), the description and the body. The
+description is a flatbuffer, padded so that the body begins at a multiple of 8 bytes. No schema message precedes
+them, and no end mark follows. The message has no custom metadata, and its buffers are not compressed (see
+Compression). Metadata version V4 or V5.
 """
 ENCODING_RECORDS_V2: Encoding.ValueType  # 3
 """Written by compaction, as is ARROW_V2: both only come from Fetch, and are INVALID_RECORD on Produce. Same as

@@ -12,11 +12,12 @@ Conventions of the whole API:
   authentication and defects of the server.
 - Field 4 of every response is throttle_ms: the pause, in milliseconds, that the server asks for before the next
   request; 0 = none. After Produce or Transact it concerns these two, after Fetch only Fetch, and after any other
-  call all calls, of the same principal. The pause of a retry is not added to it: the longer one counts. Some calls
-  are never refused for a quota, and should not wait, because others wait for them: EndTxn, PrepareTransaction,
-  SealMember, CommitBatch, AbortBatch, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat,
-  OffsetCommit, TxnOffsetCommit, RenewSnapshot, ReleaseSnapshot, WriteTxnMarkers, AbortTransactions, FenceProducers
-  and AbortHangingTransactions.
+  call all calls, of the same principal. The pause of a retry is not added to it: the longer one counts. Calls that
+  others wait for are never refused for a quota, and should not wait either. Producers and sinks have EndTxn,
+  PrepareTransaction, SealMember, CommitBatch and AbortBatch. Members of groups have JoinGroup, SyncGroup, Heartbeat,
+  LeaveGroup, ConsumerGroupHeartbeat, OffsetCommit and TxnOffsetCommit. Readers have RenewSnapshot and
+  ReleaseSnapshot. Administrators have WriteTxnMarkers, AbortTransactions, FenceProducers and
+  AbortHangingTransactions.
 - A field that is "meaningful only without an error" holds its zero value when error_code is set.
 - Times are milliseconds since the Unix epoch unless a name says otherwise; durations are in milliseconds.
 - Offsets are half-open: the record AT an end offset is not included.

@@ -3,9 +3,10 @@
 Servers use `Server` (`coordinator_server.grpc_front.native_transport`), the SDK's sessions `Client`
 (`coordinator_client.transport.native_channel`). The log uses `examine_batch` with any transport of its server.
 
-Some names have a special meaning here. A *stranger* is a connection whose caller is not authenticated yet. *Unasked*
-methods are served without authentication, such as health checks. *Shown* are the credentials that a caller presents.
-*Harm* is abuse: traffic that was refused or cut so that other callers are served. *Room* is capacity of a queue.
+Some names have a special meaning here. A stranger is a connection whose caller is not authenticated yet. The methods
+in `unasked` are served without authentication, such as health checks. In arrivals, `shown` are the credentials that the
+caller presents. HARM is abuse: traffic that was refused or cut so that other callers are served. ROOM is capacity of a
+queue.
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 

@@ -12,7 +12,6 @@ from bench.charts import CHARTS, bars, drawings, main
 from tests.tidy.tree import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
-HISTORY = ROOT / "bench" / "history"
 
 
 def result(row: str, side: str, contender: str, figure: float | None, case: str = "transactions") -> dict[str, Any]:
@@ -70,3 +69,12 @@ def test_charts_name_rows_and_contenders_that_the_bench_has() -> None:
     for series in (each for chart in CHARTS for each in chart.series):
         name = series.contender.partition(",")[0]
         assert re.search(rf'"{re.escape(name)}[",]', sources), name
+
+
+def test_the_charts_of_the_page_are_drawn_from_the_results_that_it_names() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text()
+    (named,) = set(re.findall(r"bench\.charts (bench/history/\S+\.json)", page))
+    drawn = drawings([json.loads((ROOT / named).read_text())])
+    shown = re.findall(r"\(charts/([\w-]+)\.svg\)", page)
+    assert set(shown) == set(drawn)
+    assert {name: (ROOT / "docs" / "charts" / f"{name}.svg").read_text() for name in shown} == drawn

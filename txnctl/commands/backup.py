@@ -155,7 +155,7 @@ def verify(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A backup, or a directory of backups to check all of.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Read every byte of backups and compare it with the checksums of the manifest.
+    """Read every byte of backups and compare the checksums.
 
     Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
     """

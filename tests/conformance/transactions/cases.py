@@ -1,6 +1,16 @@
 """The cases of Kafka's transaction coordinator and our own, by their numbers; numbers that are left out are not rows.
 
 `@case(13)` marks the test of row 13, `not_drivable` and `still_open` say why a row has none.
+
+Test classes of Kafka in the column `source` of cases.tsv: TC TransactionCoordinatorTest, TM TransactionMetadataTest, SM
+TransactionStateManagerTest, CM TransactionMarkerChannelManagerTest, CH TransactionMarkerRequestCompletionHandlerTest,
+CC TransactionCoordinatorConcurrencyTest, PM ProducerIdManagerTest, TL TransactionLogTest, TX TransactionsTest, BN
+TransactionsBounceTest, EX TransactionsExpirationTest, PX ProducerIdExpirationTest, AS
+AddPartitionsToTxnRequestServerTest, AM AddPartitionsToTxnManagerTest, KA KafkaApisTest, OM OffsetMetadataManagerTest,
+GS GroupCoordinatorServiceTest, CG ConsumerGroupTest, CL ClassicGroupTest, RT CoordinatorRuntimeTest, PS
+ProducerStateManagerTest, UL UnifiedLogTest, MG TransactionManagerTest, LH ListTransactionsHandlerTest, CI
+ProducerIdControlManagerTest, PT PartitionTest, FR FetchRequestTest, LO ListOffsetsRequestTest. Those of groups without
+a class are of GroupMetadataManagerTest.
 """
 
 from __future__ import annotations

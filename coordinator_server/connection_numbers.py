@@ -23,7 +23,7 @@ class ConnectionNumbers:
     connections_max: int
     open_connections: int | None
     """Connections that are open now; None if the transport cannot tell."""
-    harms: Mapping[str, int] = field(default_factory=dict)
+    abuses: Mapping[str, int] = field(default_factory=dict)
     """Refused or cut connections and calls, by kind; empty if the transport cannot tell."""
     handshakes: int = 0
     """Number of TLS handshakes that began, whatever their result."""

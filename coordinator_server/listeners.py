@@ -335,13 +335,13 @@ class Listeners:
         """Return the sums of all listeners. On any thread."""
         numbers = [each.numbers() for each in self._transports]
         known = [each.open_connections for each in numbers if each.open_connections is not None]
-        harms: Counter[str] = Counter()
+        abuses: Counter[str] = Counter()
         for each in numbers:
-            harms.update(each.harms)
+            abuses.update(each.abuses)
         return ConnectionNumbers(
             sum(each.connections_max for each in numbers),
             sum(known) if known else None,
-            harms,
+            abuses,
             handshakes=sum(each.handshakes for each in numbers),
             unauthenticated=refusals_of(self._authenticators),
         )

@@ -128,7 +128,7 @@ def _address(host: str) -> str:
     return host[-_IPV4_DIGITS:] if is_ipv4 else host
 
 
-def log_harm(kind: str, **details: object) -> None:
+def log_abuse(kind: str, **details: object) -> None:
     """Log one line about something that was refused or cut to protect other callers. The callers of this function limit
     its rate."""
     _log.warning("harm", kind=kind, advice=_ADVICE[kind], **details)

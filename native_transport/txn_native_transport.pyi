@@ -3,10 +3,9 @@
 Servers use `Server` (`coordinator_server.grpc_front.native_transport`), the SDK's sessions `Client`
 (`coordinator_client.transport.native_channel`). The log uses `examine_batch` with any transport of its server.
 
-Some names have a special meaning here. A stranger is a connection whose caller is not authenticated yet. The methods
-in `unasked` are served without authentication, such as health checks. In arrivals, `shown` are the credentials that the
-caller presents. HARM is abuse: traffic that was refused or cut so that other callers are served. ROOM is capacity of a
-queue.
+An unauthenticated connection is one whose caller is not authenticated yet. The methods in `open_methods` are served
+without authentication, such as health checks. In arrivals, `shown` are the credentials that the caller presents. ABUSE
+is traffic that was refused or cut so that other callers are served.
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 
@@ -27,7 +26,7 @@ An arrival is a tuple that begins with its kind and the token of its call or str
                                                 written
     (TAKEN, token)                              the reply given with wants_taken was written, or its caller is gone.
                                                 The call has ended before
-    (HARM, kind, details)                       abuse: a request or connection was refused or cut so that others are
+    (ABUSE, kind, details)                       abuse: a request or connection was refused or cut so that others are
                                                 served. details is the host, or the system's error, or the host and
                                                 the error of its handshake. At most one in ten seconds of each kind
     (GONE, token)                               the caller does not wait any more, on a server; nothing follows. A
@@ -66,7 +65,7 @@ GONE: Final[int]
 STOPPED: Final[int]
 ENDED: Final[int]
 TAKEN: Final[int]
-HARM: Final[int]
+ABUSE: Final[int]
 CALLER: Final[int]
 ANSWERED: Final[int]
 LEFT: Final[int]
@@ -100,18 +99,18 @@ class Server:
         connection_age_grace_ms: int,
         connections_max: int,
         streams_max: int,
-        strangers_max: int,
-        unasked: Sequence[str] | None = None,
+        unauthenticated_max: int,
+        open_methods: Sequence[str] | None = None,
     ) -> None:
-        """`streams` are the full names of the methods that are streams. `unasked` are the full names of the methods
-        that need no authentication; None: this server authenticates no caller, so all methods are served.
+        """`streams` are the full names of the methods that are streams. `open_methods` are those of the methods that
+        need no authentication; None: this server authenticates no caller, so all methods are served.
         `stream_credit` is the number of messages of a stream that come before credit is given.
 
         `waiting_calls_max` and `waiting_bytes_max` limit the calls that wait for `take`, and the bytes of their
         requests; a new call beyond them is answered with RESOURCE_EXHAUSTED. A connection beyond `connections_max` is
         closed at once. `streams_max` limits the open calls and streams of one connection.
 
-        `strangers_max` limits the unauthenticated connections, on which no call was accepted yet. Without
+        `unauthenticated_max` limits the unauthenticated connections, on which no call was accepted yet. Without
         authentication, these are the connections before the end of the TLS handshake. Beyond the limit the oldest one
         of the host with the most of them is cut."""
 

@@ -42,7 +42,7 @@ from coordinator_server.listening import (
     established_connections,
     is_shared,
     is_unix,
-    log_harm,
+    log_abuse,
     only_for_the_owner,
     take_unix_address,
     tcp_sockets,
@@ -199,7 +199,7 @@ class GrpcTransport:
         numbers = self.numbers()
         share = 1 if len(self._instances) == 1 else _NEARLY_ALL
         if (numbers.open_connections or 0) >= share * numbers.connections_max:
-            log_harm("connections", details=f"{numbers.open_connections} are open")
+            log_abuse("connections", details=f"{numbers.open_connections} are open")
 
 
 class _Calls(grpc.GenericRpcHandler):

@@ -19,7 +19,7 @@ from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.grpc_front.native_streams import LoopStream, StreamHandle
 from coordinator_server.grpc_front.session import SESSION_METHOD, STATUS_NUMBERS
-from coordinator_server.listening import log_harm
+from coordinator_server.listening import log_abuse
 from coordinator_server.native_interface import native
 from coordinator_server.security.authentication import NOTHING_SHOWN, Callers, Presented
 
@@ -114,8 +114,8 @@ class Exchange:
                 self._callers.left(connection)
             case (native.HALF_CLOSED, token):
                 self._tell(token, lambda stream: stream.half_close())
-            case (native.HARM, kind, details):
-                log_harm(kind, details=details)
+            case (native.ABUSE, kind, details):
+                log_abuse(kind, details=details)
             case (native.STOPPED, failure):
                 self.on_stopped(failure)
 

@@ -74,7 +74,7 @@ class NativeTransport:
             self._servicers |= reflection_methods(services)
         self._server = native.Server(
             streams=[SESSION_METHOD, *self._servicers],
-            unasked=None if options.authenticator is None else list(self._servicers),
+            open_methods=None if options.authenticator is None else list(self._servicers),
             message_bytes_max=options.message_bytes_max,
             stream_credit=CREDIT_MESSAGES,
             waiting_calls_max=_WAITING_CALLS_MAX,
@@ -85,7 +85,7 @@ class NativeTransport:
             connection_age_grace_ms=CONNECTION_AGE_GRACE_MS,
             connections_max=options.connections_max,
             streams_max=options.streams_max,
-            strangers_max=options.unauthenticated_max,
+            unauthenticated_max=options.unauthenticated_max,
         )
         if options.credentials is not None:
             self._serve_with_tls(options.credentials)
@@ -153,8 +153,8 @@ class NativeTransport:
         await self._health.set(name, response.SERVING if is_serving else response.NOT_SERVING)
 
     def numbers(self) -> ConnectionNumbers:
-        open_connections, handshakes, harms = self._server.connections()
-        return ConnectionNumbers(self._connections_max, open_connections, dict(harms), handshakes=handshakes)
+        open_connections, handshakes, abuses = self._server.connections()
+        return ConnectionNumbers(self._connections_max, open_connections, dict(abuses), handshakes=handshakes)
 
     async def announce_stop(self) -> None:
         await self._health.enter_graceful_shutdown()

@@ -110,7 +110,7 @@ def _of_connections(numbers: ConnectionNumbers) -> Readings:
         "txn_rpc_connections": {} if numbers.open_connections is None else single(numbers.open_connections),
         "txn_rpc_connections_max": single(numbers.connections_max),
         "txn_tls_handshakes_total": single(numbers.handshakes),
-        "txn_rpc_harm_total": {(kind,): number for kind, number in numbers.harms.items()},
+        "txn_rpc_harm_total": {(kind,): number for kind, number in numbers.abuses.items()},
         "txn_rpc_unauthenticated_total": {(reason,): number for reason, number in numbers.unauthenticated.items()},
         "txn_insecure_listeners": single(numbers.insecure_listeners),
         "txn_tls_certificate_expiry_timestamp_seconds": {

@@ -22,8 +22,8 @@ use crate::frames::{Farewell, Flood, Watch};
 use crate::identity::{FailedHosts, Shown};
 use crate::inbox::{Arrival, Inbox};
 use crate::peer::Peer;
-use crate::strangers::{Entry, Stranger, Strangers};
 use crate::tls::{Credentials, Socket, shake_hands};
+use crate::unauthenticated::{Entry, Unauthenticated, UnauthenticatedConnection};
 
 /// Pause after a connection could not be accepted, usually because the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(20);
 
 /// Least time between two arrivals that report the same kind of abuse.
-const HARM_INTERVAL: Duration = Duration::from_secs(10);
+const ABUSE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Frames of one connection that are processed before the other connections have their turn.
 const FRAMES_PER_TURN: usize = 64;
@@ -40,7 +40,7 @@ const FLOOD_PAUSE: Duration = Duration::from_secs(1);
 
 /// Kinds of abuse: requests and connections that were refused or cut, so that others are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Harm {
+pub enum Abuse {
     /// A connection beyond the maximum.
     Connections,
     /// A connection that could not be accepted: the process has no file left, or the system lacks another resource.
@@ -48,7 +48,7 @@ pub enum Harm {
     /// A peer that failed in the TLS handshake: it has no valid certificate, or does not speak TLS.
     Handshakes,
     /// A connection of a host whose handshakes failed too often recently.
-    Strangers,
+    FailedHosts,
     /// An unauthenticated connection that was cut for a newer one, or a newer one that was refused.
     Unauthenticated,
     /// A message that exceeds the size limit, as sent or once it is decompressed.
@@ -69,12 +69,12 @@ pub enum Harm {
     Refused,
 }
 
-impl Harm {
+impl Abuse {
     const ALL: [Self; 13] = [
         Self::Connections,
         Self::NotTaken,
         Self::Handshakes,
-        Self::Strangers,
+        Self::FailedHosts,
         Self::Unauthenticated,
         Self::Messages,
         Self::Requests,
@@ -92,7 +92,7 @@ impl Harm {
             Self::Connections => "connections",
             Self::NotTaken => "not_taken",
             Self::Handshakes => "handshakes",
-            Self::Strangers => "strangers",
+            Self::FailedHosts => "strangers",
             Self::Unauthenticated => "unauthenticated",
             Self::Messages => "messages",
             Self::Requests => "requests",
@@ -106,7 +106,7 @@ impl Harm {
     }
 }
 
-impl From<Flood> for Harm {
+impl From<Flood> for Abuse {
     fn from(flood: Flood) -> Self {
         match flood {
             Flood::Resets => Self::Resets,
@@ -125,7 +125,7 @@ pub struct Connections {
     streams_max: u32,
     inbox: Arc<Inbox>,
     /// Connections that are not authenticated yet.
-    strangers: Arc<Strangers>,
+    unauthenticated: Arc<Unauthenticated>,
     /// True if callers must authenticate. If false, a connection counts as authenticated after its TLS handshake.
     is_asking: bool,
     numbers: Mutex<Numbers>,
@@ -135,20 +135,27 @@ pub struct Connections {
 struct Numbers {
     open: usize,
     next: u64,
-    harms: [u64; Harm::ALL.len()],
-    told: [Option<Instant>; Harm::ALL.len()],
+    abuses: [u64; Abuse::ALL.len()],
+    told: [Option<Instant>; Abuse::ALL.len()],
     failed: FailedHosts,
     handshakes: u64,
 }
 
 impl Connections {
-    pub fn new(open_max: usize, strangers_max: usize, is_asking: bool, streams_max: u32, inbox: Arc<Inbox>) -> Self {
-        let (credentials, strangers) = (Credentials::default(), Arc::new(Strangers::new(strangers_max)));
-        Self { credentials, open_max, streams_max, inbox, strangers, is_asking, numbers: Mutex::default() }
+    pub fn new(
+        open_max: usize,
+        unauthenticated_max: usize,
+        is_asking: bool,
+        streams_max: u32,
+        inbox: Arc<Inbox>,
+    ) -> Self {
+        let (credentials, unauthenticated) =
+            (Credentials::default(), Arc::new(Unauthenticated::new(unauthenticated_max)));
+        Self { credentials, open_max, streams_max, inbox, unauthenticated, is_asking, numbers: Mutex::default() }
     }
 
     /// Return true if new connections are unauthenticated at first.
-    fn has_strangers(&self) -> bool {
+    fn bounds_unauthenticated(&self) -> bool {
         self.is_asking || self.credentials.current().is_some()
     }
 
@@ -158,7 +165,7 @@ impl Connections {
         (
             numbers.open,
             numbers.handshakes,
-            Harm::ALL.iter().map(|harm| (harm.name(), numbers.harms[*harm as usize])).collect(),
+            Abuse::ALL.iter().map(|abuse| (abuse.name(), numbers.abuses[*abuse as usize])).collect(),
         )
     }
 
@@ -174,7 +181,7 @@ impl Connections {
     }
 
     /// Return true if the handshakes of this host failed too often recently.
-    fn is_stranger(&self, host: &str) -> bool {
+    fn has_failed_often(&self, host: &str) -> bool {
         self.lock().failed.is_too_often(host, Instant::now())
     }
 
@@ -183,17 +190,17 @@ impl Connections {
         shake_hands(stream, config).await
     }
 
-    /// Count the incident, and report it to Python unless the same kind was reported within `HARM_INTERVAL`.
-    pub fn met(&self, harm: Harm, host: &str) {
+    /// Count the incident, and report it to Python unless the same kind was reported within `ABUSE_INTERVAL`.
+    pub fn met(&self, abuse: Abuse, host: &str) {
         let mut numbers = self.lock();
-        numbers.harms[harm as usize] += 1;
+        numbers.abuses[abuse as usize] += 1;
         let now = Instant::now();
-        if numbers.told[harm as usize].is_some_and(|told| now - told < HARM_INTERVAL) {
+        if numbers.told[abuse as usize].is_some_and(|told| now - told < ABUSE_INTERVAL) {
             return;
         }
-        numbers.told[harm as usize] = Some(now);
+        numbers.told[abuse as usize] = Some(now);
         drop(numbers);
-        self.inbox.push(Arrival::Harm { name: harm.name(), host: host.into() });
+        self.inbox.push(Arrival::Abuse { name: abuse.name(), host: host.into() });
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Numbers> {
@@ -206,15 +213,15 @@ impl Connections {
 struct Entered {
     among: Arc<Connections>,
     connection: u64,
-    stranger: Option<Arc<Stranger>>,
+    unauthenticated: Option<Arc<UnauthenticatedConnection>>,
     is_told_of: Arc<AtomicBool>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         self.among.lock().open -= 1;
-        if let Some(stranger) = &self.stranger {
-            stranger.leave();
+        if let Some(unauthenticated) = &self.unauthenticated {
+            unauthenticated.leave();
         }
         if self.is_told_of.load(Ordering::Relaxed) {
             self.among.inbox.push(Arrival::Left { connection: self.connection });
@@ -253,7 +260,7 @@ fn of_one(
                         // reason.
                         Ok(None) => {}
                         Err(error) => {
-                            connections.met(Harm::NotTaken, &error.to_string());
+                            connections.met(Abuse::NotTaken, &error.to_string());
                             sleep(ACCEPT_PAUSE).await;
                         }
                     }
@@ -275,37 +282,41 @@ struct Taken {
 async fn take(listener: &TcpListener, connections: &Arc<Connections>) -> io::Result<Option<Taken>> {
     let (stream, address) = listener.accept().await?;
     let host: Arc<str> = address.ip().to_canonical().to_string().into();
-    if connections.is_stranger(&host) {
-        connections.met(Harm::Strangers, &host);
+    if connections.has_failed_often(&host) {
+        connections.met(Abuse::FailedHosts, &host);
         return Ok(None);
     }
     let Some(connection) = connections.enter() else {
-        connections.met(Harm::Connections, &host);
+        connections.met(Abuse::Connections, &host);
         return Ok(None);
     };
     let is_told_of = Arc::<AtomicBool>::default();
-    let mut entered =
-        Entered { among: Arc::clone(connections), connection, stranger: None, is_told_of: Arc::clone(&is_told_of) };
+    let mut entered = Entered {
+        among: Arc::clone(connections),
+        connection,
+        unauthenticated: None,
+        is_told_of: Arc::clone(&is_told_of),
+    };
     let mut cut = Cut(None);
-    if connections.has_strangers() {
-        match connections.strangers.enter(&host, connection, Instant::now()) {
+    if connections.bounds_unauthenticated() {
+        match connections.unauthenticated.enter(&host, connection, Instant::now()) {
             Entry::Refused => {
-                connections.met(Harm::Unauthenticated, &host);
+                connections.met(Abuse::Unauthenticated, &host);
                 return Ok(None);
             }
-            Entry::Taken { stranger, cut: told, has_cut } => {
+            Entry::Taken { unauthenticated, cut: told, has_cut } => {
                 if has_cut {
-                    connections.met(Harm::Unauthenticated, &host);
+                    connections.met(Abuse::Unauthenticated, &host);
                 }
-                entered.stranger = Some(stranger);
+                entered.unauthenticated = Some(unauthenticated);
                 cut = Cut(Some(told));
             }
         }
     }
     // A failure means that the caller is gone, which is noticed soon enough.
     let _ = stream.set_nodelay(true);
-    let (stranger, backlog) = (entered.stranger.clone(), Arc::default());
-    let peer = Peer { host, connection, shown: Arc::default(), stranger, is_told_of, backlog };
+    let (unauthenticated, backlog) = (entered.unauthenticated.clone(), Arc::default());
+    let peer = Peer { host, connection, shown: Arc::default(), unauthenticated, is_told_of, backlog };
     Ok(Some(Taken { stream, peer, cut, entered }))
 }
 
@@ -345,7 +356,7 @@ impl Taken {
                     }
                     Err(problem) => {
                         connections.lock().failed.count(&peer.host, Instant::now());
-                        connections.met(Harm::Handshakes, &format!("{}: {problem}", peer.host));
+                        connections.met(Abuse::Handshakes, &format!("{}: {problem}", peer.host));
                         return None;
                     }
                 }
@@ -399,7 +410,7 @@ impl Connection {
                 let gone = &buffer[..buffer.len().min(left)];
                 left -= gone.len();
                 if self.farewell.is_in(gone) {
-                    self.entered.among.met(Harm::Rules, &self.peer.host);
+                    self.entered.among.met(Abuse::Rules, &self.peer.host);
                 }
             }
         }

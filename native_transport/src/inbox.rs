@@ -29,7 +29,7 @@ pub const GONE: u8 = 5;
 pub const STOPPED: u8 = 6;
 pub const ENDED: u8 = 7;
 pub const TAKEN: u8 = 8;
-pub const HARM: u8 = 9;
+pub const ABUSE: u8 = 9;
 pub const CALLER: u8 = 10;
 pub const ANSWERED: u8 = 11;
 pub const LEFT: u8 = 12;
@@ -59,7 +59,7 @@ pub enum Arrival {
     Taken { token: Token },
     /// A request or connection was refused or cut, so that others are served: the kind of abuse, and the host. Sent
     /// seldom.
-    Harm { name: &'static str, host: Box<str> },
+    Abuse { name: &'static str, host: Box<str> },
     /// The caller does not wait any more. Nothing follows.
     Gone { token: Token },
     /// A unary call of this side was answered. Nothing follows.
@@ -124,7 +124,7 @@ impl Arrival {
             Self::HalfClosed { token } => (HALF_CLOSED, token).into_pyobject(py),
             Self::Sent { token } => (SENT, token).into_pyobject(py),
             Self::Taken { token } => (TAKEN, token).into_pyobject(py),
-            Self::Harm { name, host } => (HARM, name, &*host).into_pyobject(py),
+            Self::Abuse { name, host } => (ABUSE, name, &*host).into_pyobject(py),
             Self::Gone { token } => (GONE, token).into_pyobject(py),
             Self::Ended { token, status } => {
                 (ENDED, token, i32::from(status.code()), status.message()).into_pyobject(py)
@@ -330,7 +330,7 @@ mod tests {
                 host: "here".into(),
                 connection,
                 shown: Arc::default(),
-                stranger: None,
+                unauthenticated: None,
                 is_told_of: Arc::default(),
                 backlog: Arc::default(),
             },

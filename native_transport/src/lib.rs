@@ -30,10 +30,10 @@ mod pieces;
 mod records;
 mod server;
 mod service;
-mod strangers;
 mod taken;
 mod thread;
 mod tls;
+mod unauthenticated;
 mod wake;
 mod whole;
 
@@ -57,7 +57,7 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ENDED", inbox::ENDED)?;
     module.add("TAKEN", inbox::TAKEN)?;
     module.add("ANSWERED", inbox::ANSWERED)?;
-    module.add("HARM", inbox::HARM)?;
+    module.add("ABUSE", inbox::ABUSE)?;
     module.add("CALLER", inbox::CALLER)?;
     module.add("LEFT", inbox::LEFT)?;
     module.add("REPLY", calls::REPLY)?;

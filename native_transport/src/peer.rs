@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::backlog::Backlog;
 use crate::identity::Shown;
-use crate::strangers::Stranger;
+use crate::unauthenticated::UnauthenticatedConnection;
 
 /// The peer of a call.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Peer {
     pub connection: u64,
     pub shown: Arc<Shown>,
     /// Its place among the unauthenticated connections; None if the server does not count those.
-    pub stranger: Option<Arc<Stranger>>,
+    pub unauthenticated: Option<Arc<UnauthenticatedConnection>>,
     /// True if Python was asked about a caller of the connection, and so needs a report of its end.
     pub is_told_of: Arc<AtomicBool>,
     pub backlog: Arc<Backlog>,
@@ -24,8 +24,8 @@ pub struct Peer {
 impl Peer {
     /// Mark the connection as authenticated. Idempotent.
     pub fn becomes_known(&self) {
-        if let Some(stranger) = &self.stranger {
-            stranger.leave();
+        if let Some(unauthenticated) = &self.unauthenticated {
+            unauthenticated.leave();
         }
     }
 }

@@ -41,7 +41,7 @@ impl Server {
     #[new]
     #[pyo3(signature = (*, streams, message_bytes_max, stream_credit, waiting_calls_max, waiting_bytes_max,
         keepalive_ms, keepalive_timeout_ms, connection_age_ms_max, connection_age_grace_ms, connections_max,
-        streams_max, strangers_max, unasked=None))]
+        streams_max, unauthenticated_max, open_methods=None))]
     #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
     fn new(
         streams: Vec<String>,
@@ -55,18 +55,23 @@ impl Server {
         connection_age_grace_ms: u64,
         connections_max: usize,
         streams_max: u32,
-        strangers_max: usize,
-        unasked: Option<Vec<String>>,
+        unauthenticated_max: usize,
+        open_methods: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let limits = InboxLimits { calls_max: waiting_calls_max, bytes_max: waiting_bytes_max };
         let inbox = Arc::new(Inbox::new(limits)?);
         let (given, receiver) = mpsc::unbounded_channel();
-        let connections =
-            Connections::new(connections_max, strangers_max, unasked.is_some(), streams_max, Arc::clone(&inbox));
+        let connections = Connections::new(
+            connections_max,
+            unauthenticated_max,
+            open_methods.is_some(),
+            streams_max,
+            Arc::clone(&inbox),
+        );
         let connections = Arc::new(connections);
         Ok(Self {
             service: Service {
-                rules: Arc::new(Rules { streams, message_bytes_max, unasked, stream_credit }),
+                rules: Arc::new(Rules { streams, message_bytes_max, open_methods, stream_credit }),
                 calls: Arc::new(Calls::default()),
                 inbox,
                 connections: Arc::clone(&connections),

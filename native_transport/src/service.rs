@@ -20,7 +20,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::calls::{Answer, Calls, Outgoing, Presence};
 use crate::codec::Raw;
-use crate::connection::{Connections, Harm};
+use crate::connection::{Abuse, Connections};
 use crate::deadline::time_left;
 use crate::gathering::{Counted, Gathered, Gathering};
 use crate::identity::Authorization;
@@ -38,7 +38,7 @@ pub struct Rules {
     pub streams: Vec<String>,
     pub message_bytes_max: usize,
     /// The methods that need no authentication; None if no method does.
-    pub unasked: Option<Vec<String>>,
+    pub open_methods: Option<Vec<String>>,
     /// Messages of a stream that are read before Python grants more.
     pub stream_credit: usize,
 }
@@ -49,7 +49,7 @@ impl Rules {
     }
 
     fn is_asking(&self, method: &str) -> bool {
-        self.unasked.as_ref().is_some_and(|unasked| !unasked.iter().any(|each| each == method))
+        self.open_methods.as_ref().is_some_and(|open_methods| !open_methods.iter().any(|each| each == method))
     }
 }
 
@@ -287,7 +287,7 @@ impl Messages {
         let message = tokio::select! {
             message = self.messages.message() => message,
             () = self.gathered.given_up() => {
-                connections.met(Harm::Requests, &peer.host);
+                connections.met(Abuse::Requests, &peer.host);
                 return Err(Status::resource_exhausted(GIVEN_UP));
             }
         };
@@ -295,7 +295,7 @@ impl Messages {
         message.map_err(|status| {
             let status = in_words_of_grpc(status);
             if status.code() == Code::ResourceExhausted {
-                connections.met(Harm::Messages, &peer.host);
+                connections.met(Abuse::Messages, &peer.host);
             }
             status
         })

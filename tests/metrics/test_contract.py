@@ -42,7 +42,7 @@ OF_STORE = {
 CONNECTIONS = ConnectionNumbers(
     connections_max=9,
     open_connections=2,
-    harms={"resets": 1},
+    abuses={"resets": 1},
     unauthenticated={"unknown_token": 1},
     certificates={"h:1": CertificateNumbers(2_000, is_refused=False)},
 )

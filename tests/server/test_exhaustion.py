@@ -95,9 +95,9 @@ async def test_a_connection_beyond_the_most_is_closed_and_one_that_leaves_makes_
                     break
             for peer in peers:
                 peer.close()
-            harms = served.numbers().harms
+            abuses = served.numbers().abuses
     if transport is TransportName.NATIVE:
-        assert harms["connections"] >= 3
+        assert abuses["connections"] >= 3
         (line,) = (line for line in lines if line["event"] == "harm")
         assert (line["kind"], line["details"]) == ("connections", HOST)
 
@@ -174,12 +174,12 @@ async def test_a_flood_that_was_ended_is_counted_and_told_once(
             for _ in range(3):
                 with RawPeer(port) as peer:
                     assert await asyncio.to_thread(peer.flood, floods(UNARY)[kind], DEADLINE_SECONDS)
-            harms = {name: count for name, count in served.numbers().harms.items() if count}
-            assert sum(harms.values()) == 3, harms
-            assert harms.keys() <= limits
+            abuses = {name: count for name, count in served.numbers().abuses.items() if count}
+            assert sum(abuses.values()) == 3, abuses
+            assert abuses.keys() <= limits
             await until(lambda: served.numbers().open_connections == 0)
             assert await answers(port)
-    assert sorted(line["kind"] for line in lines if line["event"] == "harm") == sorted(harms)
+    assert sorted(line["kind"] for line in lines if line["event"] == "harm") == sorted(abuses)
 
 
 @pytest.mark.long
@@ -198,7 +198,7 @@ async def test_a_client_with_many_short_calls_is_no_flood() -> None:
                 assert await unary(b"", timeout=DEADLINE_SECONDS) == b""
 
         await asyncio.gather(*(calls_in_a_row() for _ in range(50)))
-        assert not any(served.numbers().harms.values())
+        assert not any(served.numbers().abuses.values())
 
 
 def commits(channel: grpc.Channel, name: str) -> None:

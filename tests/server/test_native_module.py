@@ -40,7 +40,7 @@ class Seen:
             "connection_age_grace_ms": 60_000,
             "connections_max": 100,
             "streams_max": 1_000,
-            "strangers_max": 100,
+            "unauthenticated_max": 100,
         }
         self.server = native.Server(streams=[STREAM], **(limits | options))
         self._came = asyncio.Event()

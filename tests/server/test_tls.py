@@ -263,7 +263,7 @@ async def test_the_compiled_transport_tells_the_operator_of_handshakes_that_fail
             await asyncio.to_thread(first_words, port)
             async with channel_to(port, authority) as channel:
                 assert await is_alive(channel)
-        assert listeners.numbers().harms["handshakes"] == 1
+        assert listeners.numbers().abuses["handshakes"] == 1
         assert listeners.numbers().handshakes == 2
     (line,) = (line for line in lines if line["event"] == "harm")
     assert line["kind"] == "handshakes"
@@ -277,7 +277,7 @@ async def test_a_host_whose_handshakes_fail_all_the_time_is_not_heard_for_moment
 
         def fail_until_it_is_cut() -> int:
             failed = 0
-            while not listeners.numbers().harms["strangers"]:
+            while not listeners.numbers().abuses["strangers"]:
                 first_words(port)
                 failed += 1
             return failed

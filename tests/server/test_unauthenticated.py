@@ -50,7 +50,7 @@ class Asking:
 
     @property
     def refused(self) -> int:
-        return self.listeners.numbers().harms["unauthenticated"]
+        return self.listeners.numbers().abuses["unauthenticated"]
 
 
 @asynccontextmanager
@@ -129,6 +129,6 @@ async def test_where_nobody_is_asked_a_handshake_is_enough(tmp_path: Path) -> No
             peer.close()
 
 
-@pytest.mark.parametrize(("connections_max", "strangers_max"), [(1, UNAUTHENTICATED_LEAST), (10_000, 1_250)])
-def test_how_many_strangers_there_may_be(connections_max: int, strangers_max: int) -> None:
-    assert TransportOptions(1, connections_max=connections_max).unauthenticated_max == strangers_max
+@pytest.mark.parametrize(("connections_max", "unauthenticated_max"), [(1, UNAUTHENTICATED_LEAST), (10_000, 1_250)])
+def test_how_many_strangers_there_may_be(connections_max: int, unauthenticated_max: int) -> None:
+    assert TransportOptions(1, connections_max=connections_max).unauthenticated_max == unauthenticated_max

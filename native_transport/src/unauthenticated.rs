@@ -15,7 +15,7 @@ const LEFT_ALONE: Duration = Duration::from_secs(1);
 
 /// The unauthenticated connections of one server.
 #[derive(Debug)]
-pub struct Strangers {
+pub struct Unauthenticated {
     at_most: usize,
     hosts: Mutex<Hosts>,
 }
@@ -38,7 +38,7 @@ struct Waiting {
 pub enum Entry {
     /// There is a place. The receiver fires if it must make room for another.
     Taken {
-        stranger: Arc<Stranger>,
+        unauthenticated: Arc<UnauthenticatedConnection>,
         cut: oneshot::Receiver<()>,
         /// True if another connection was cut for it.
         has_cut: bool,
@@ -47,7 +47,7 @@ pub enum Entry {
     Refused,
 }
 
-impl Strangers {
+impl Unauthenticated {
     pub fn new(at_most: usize) -> Self {
         Self { at_most, hosts: Mutex::default() }
     }
@@ -62,8 +62,9 @@ impl Strangers {
         let (sender, cut) = oneshot::channel();
         hosts.waiting.entry(Arc::clone(host)).or_default().push_back(Waiting { connection, since: now, cut: sender });
         hosts.number += 1;
-        let stranger = Arc::new(Stranger { among: Arc::clone(self), host: Arc::clone(host), connection });
-        Entry::Taken { stranger, cut, has_cut }
+        let unauthenticated =
+            Arc::new(UnauthenticatedConnection { among: Arc::clone(self), host: Arc::clone(host), connection });
+        Entry::Taken { unauthenticated, cut, has_cut }
     }
 
     fn lock(&self) -> MutexGuard<'_, Hosts> {
@@ -106,13 +107,13 @@ impl Hosts {
 
 /// A place among the unauthenticated connections.
 #[derive(Debug)]
-pub struct Stranger {
-    among: Arc<Strangers>,
+pub struct UnauthenticatedConnection {
+    among: Arc<Unauthenticated>,
     host: Arc<str>,
     connection: u64,
 }
 
-impl Stranger {
+impl UnauthenticatedConnection {
     /// Release the place: the caller has authenticated, or is gone. Idempotent.
     pub fn leave(&self) {
         self.among.lock().remove(&self.host, self.connection);
@@ -123,9 +124,9 @@ impl Stranger {
 mod tests {
     use super::*;
 
-    fn taken(entry: Entry) -> (Arc<Stranger>, oneshot::Receiver<()>) {
+    fn taken(entry: Entry) -> (Arc<UnauthenticatedConnection>, oneshot::Receiver<()>) {
         match entry {
-            Entry::Taken { stranger, cut, .. } => (stranger, cut),
+            Entry::Taken { unauthenticated, cut, .. } => (unauthenticated, cut),
             Entry::Refused => panic!("refused"),
         }
     }
@@ -136,46 +137,46 @@ mod tests {
 
     #[test]
     fn a_host_that_has_most_makes_room_for_another() {
-        let (strangers, now) = (Arc::new(Strangers::new(3)), Instant::now());
+        let (unauthenticated, now) = (Arc::new(Unauthenticated::new(3)), Instant::now());
         let (many, other): (Arc<str>, Arc<str>) = ("many".into(), "other".into());
-        let mut held: Vec<_> = (0..3).map(|number| taken(strangers.enter(&many, number, now))).collect();
-        let (_stranger, mut cut) = taken(strangers.enter(&other, 9, now));
+        let mut held: Vec<_> = (0..3).map(|number| taken(unauthenticated.enter(&many, number, now))).collect();
+        let (_other, mut cut) = taken(unauthenticated.enter(&other, 9, now));
         assert!(!is_cut(&mut cut));
         assert_eq!(held.iter_mut().map(|(_, cut)| is_cut(cut)).collect::<Vec<_>>(), [true, false, false]);
     }
 
     #[test]
     fn a_host_that_crowds_out_itself_waits_until_its_oldest_had_a_moment() {
-        let (strangers, now) = (Arc::new(Strangers::new(2)), Instant::now());
+        let (unauthenticated, now) = (Arc::new(Unauthenticated::new(2)), Instant::now());
         let host: Arc<str> = "a".into();
-        let (_first, mut first_cut) = taken(strangers.enter(&host, 1, now));
-        let (_second, mut second_cut) = taken(strangers.enter(&host, 2, now));
-        assert!(matches!(strangers.enter(&host, 3, now), Entry::Refused));
-        let entry = strangers.enter(&host, 4, now + LEFT_ALONE);
+        let (_first, mut first_cut) = taken(unauthenticated.enter(&host, 1, now));
+        let (_second, mut second_cut) = taken(unauthenticated.enter(&host, 2, now));
+        assert!(matches!(unauthenticated.enter(&host, 3, now), Entry::Refused));
+        let entry = unauthenticated.enter(&host, 4, now + LEFT_ALONE);
         assert!(matches!(entry, Entry::Taken { has_cut: true, .. }));
         assert_eq!((is_cut(&mut first_cut), is_cut(&mut second_cut)), (true, false));
     }
 
     #[test]
     fn of_hosts_that_have_as_many_the_newcomer_gives_way_to_none_but_its_own() {
-        let (strangers, now) = (Arc::new(Strangers::new(2)), Instant::now());
+        let (unauthenticated, now) = (Arc::new(Unauthenticated::new(2)), Instant::now());
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
-        let (_one, mut one_cut) = taken(strangers.enter(&one, 1, now));
-        let (_other, mut other_cut) = taken(strangers.enter(&other, 2, now));
-        assert!(matches!(strangers.enter(&one, 3, now), Entry::Refused));
-        let _third = taken(strangers.enter(&one, 4, now + LEFT_ALONE));
+        let (_one, mut one_cut) = taken(unauthenticated.enter(&one, 1, now));
+        let (_other, mut other_cut) = taken(unauthenticated.enter(&other, 2, now));
+        assert!(matches!(unauthenticated.enter(&one, 3, now), Entry::Refused));
+        let _third = taken(unauthenticated.enter(&one, 4, now + LEFT_ALONE));
         assert_eq!((is_cut(&mut one_cut), is_cut(&mut other_cut)), (true, false));
     }
 
     #[test]
     fn whoever_is_known_or_gone_gives_the_place_back_once() {
-        let (strangers, now) = (Arc::new(Strangers::new(1)), Instant::now());
+        let (unauthenticated, now) = (Arc::new(Unauthenticated::new(1)), Instant::now());
         let host: Arc<str> = "a".into();
-        let (stranger, _cut) = taken(strangers.enter(&host, 1, now));
-        stranger.leave();
-        stranger.leave();
-        let entry = strangers.enter(&host, 2, now);
+        let (connection, _cut) = taken(unauthenticated.enter(&host, 1, now));
+        connection.leave();
+        connection.leave();
+        let entry = unauthenticated.enter(&host, 2, now);
         assert!(matches!(entry, Entry::Taken { has_cut: false, .. }));
-        assert_eq!(strangers.lock().number, 1);
+        assert_eq!(unauthenticated.lock().number, 1);
     }
 }

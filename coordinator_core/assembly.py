@@ -75,7 +75,7 @@ from txn_coordinator.sinks.service import SinkService
 from txn_coordinator.unfinished import UnfinishedOutcomes
 from txn_coordinator.verifier import CoordinatorVerifier
 
-LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
+LOAD_ORDER = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
 """Coordinators in the order in which they are loaded. Transactional ids come last, because after a load they may still
 owe markers to partitions and groups."""
 
@@ -170,7 +170,7 @@ class Core:
     def load_shards(self) -> Pending[int]:
         """Read the shards. The reply comes when each one serves or has failed, and is the number of failed ones. The
         others serve without them."""
-        return all_of([self.loader.load_all(coordinator) for coordinator in LOADED_LAST]).map(sum)
+        return all_of([self.loader.load_all(coordinator) for coordinator in LOAD_ORDER]).map(sum)
 
     def retire(self, shard: ShardKey, coordinator_epoch: int) -> None:
         """Stop serving a shard because it has a newer owner. As a zombie we must not answer for it."""
@@ -203,7 +203,7 @@ class _Foundation:
     dependencies: Dependencies
     authorizer: Authorizer
     catalog: CatalogShard
-    router: ShardRouter
+    group_router: ShardRouter
     transaction_router: ShardRouter
     partition_markers: PartitionMarkers
     markers: LocalMarkers
@@ -224,7 +224,7 @@ def assemble(
     catalog = _catalog(runtime, store, config, dependencies.levels)
     counters = CountersShard(runtime.journal, store.incarnation)
     access = AclAuthorizer(runtime, catalog.acls, config.super_users)
-    router = ShardRouter(Coordinator.GROUPS, config.shard_count)
+    group_router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     partition_markers = PartitionMarkers(catalog)
     base = _Foundation(
         runtime=runtime,
@@ -233,10 +233,10 @@ def assemble(
         dependencies=dependencies,
         authorizer=authorizer or (access if config.enforces_acls else ALLOW_ALL),
         catalog=catalog,
-        router=router,
+        group_router=group_router,
         transaction_router=ShardRouter(Coordinator.TRANSACTIONS, config.shard_count),
         partition_markers=partition_markers,
-        markers=LocalMarkers(partition_markers, GroupMarkers(router)),
+        markers=LocalMarkers(partition_markers, GroupMarkers(group_router)),
         owners=ProducerOwners(runtime),
         checks=BatchChecks(dependencies.payload_worker, config.limits, dependencies.disk, dependencies.examine_batch),
         leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
@@ -248,7 +248,7 @@ def assemble(
     sender = MarkerSender(runtime, base.markers, open_transactions)
     leave_markers_to_the_next_load(loader, sender)
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
-    send_members_away_with_their_shard(loader, router, answers, news)
+    send_members_away_with_their_shard(loader, group_router, answers, news)
     shard_key = base.transaction_router.shard_key
     verifier = CoordinatorVerifier(runtime, shard_key)
     log = _log(base, verifier, UnfinishedOutcomes(runtime, sender, config.shard_count))
@@ -324,11 +324,11 @@ def _fast_path(base: _Foundation, counters: CountersShard) -> FastPath:
             runtime=base.runtime,
             catalog=base.catalog,
             counters=counters,
-            router=base.transaction_router,
+            transaction_router=base.transaction_router,
             authorizer=authorizer,
             checks=base.checks,
-            groups=TransactedGroups(base.router, base.catalog, authorizer),
-            group_markers=GroupMarkers(base.router),
+            groups=TransactedGroups(base.group_router, base.catalog, authorizer),
+            group_markers=GroupMarkers(base.group_router),
         )
     )
 
@@ -367,7 +367,7 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
         partitions=TransactedBatches(
             store=base.store, catalog=catalog, authorizer=authorizer, checks=base.checks, damage=records.fetcher.damage
         ),
-        offsets=TransactedGroups(base.router, catalog, authorizer),
+        offsets=TransactedGroups(base.group_router, catalog, authorizer),
     )
     limits = base.config.limits
     service = TransactionService(
@@ -394,7 +394,7 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
         topics=TopicService(
             runtime,
             catalog,
-            users=TopicUsers(verifier, OffsetsOfTopics(base.router)),
+            users=TopicUsers(verifier, OffsetsOfTopics(base.group_router)),
             authorizer=authorizer,
             limits=base.config.limits,
             new_topic_id=base.dependencies.new_topic_id,
@@ -414,7 +414,7 @@ def _groups(base: _Foundation, verifier: CoordinatorVerifier, answers: LateAnswe
     return group_services(
         GroupDependencies(
             runtime=base.runtime,
-            router=base.router,
+            router=base.group_router,
             config=base.config.groups,
             authorizer=base.authorizer,
             catalog=base.catalog,

@@ -113,7 +113,7 @@ class FastPathParts:
     runtime: Runtime
     catalog: CatalogShard
     counters: CountersShard
-    router: ShardRouter
+    transaction_router: ShardRouter
     """Finds the shards of transactional ids."""
     authorizer: Authorizer
     checks: BatchChecks
@@ -310,7 +310,7 @@ class FastPath:
         last_sequences: Sequence[tuple[FastName, int]],
         context: CallContext,
     ) -> Ended:
-        shard: Any = self._served.get(self._parts.router.shard_key(name))
+        shard: Any = self._served.get(self._parts.transaction_router.shard_key(name))
         current: Transaction | None = None if shard is None else shard.acting(name)
         if (
             current is None
@@ -380,7 +380,7 @@ class FastPath:
         )
         size_bytes = _size_bytes(name)
         self._check_common(name, size_bytes, context)
-        key = self._parts.router.shard_key(name)
+        key = self._parts.transaction_router.shard_key(name)
         shard: Any = self._served.get(key)
         if shard is None:
             raise NotCommon
@@ -427,7 +427,7 @@ class FastPath:
                 target = self._targets[called] = self._target(placed)
             targets.append(target)
             ordinals.add(target[1].ordinal)
-        shard: Any = self._served.get(self._parts.router.shard_key(name))
+        shard: Any = self._served.get(self._parts.transaction_router.shard_key(name))
         current: Transaction | None = None if shard is None else shard.acting(name)
         # A member of a sink's batch also needs the permission for its sink, which the general path checks.
         if current is None or current.member is not None or len(ordinals) < len(batches):

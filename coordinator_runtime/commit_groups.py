@@ -45,7 +45,7 @@ MARK_INTERVAL_MS: Final = 100
 """Longest time that the durable mark may trail the store (ms). A loss of writes this recent goes unnoticed. A smaller
 value costs more syncs."""
 
-Answer = tuple[Pending[Any], Any, Exception | None]
+HeldReply = tuple[Pending[Any], Any, Exception | None]
 """A caller's reply, and the value or the error to settle it with."""
 
 DecidedEffect = tuple[Effect, ShardKey, int, int]
@@ -58,7 +58,7 @@ class StagedGroup(Struct, eq=False):
 
     version: int
     rows: StagedRows
-    answers: list[Answer] = []
+    answers: list[HeldReply] = []
     effects: list[DecidedEffect] = []
     events: list[tuple[Sequence[object], Turn]] = []
     """Events of each operation, and the turn in which they were decided."""

@@ -38,7 +38,7 @@ _CSNS_PER_SECOND: Final = 1 << 20
 _PRODUCER_IDS_PER_SECOND: Final = 1 << 18
 
 
-class LineCause(IntEnum):
+class IncarnationCause(IntEnum):
     """Cause of a new incarnation of a store, or of a new leader epoch of a partition. The numbers are stored.
 
     3 is reserved for another server that takes a partition over: the epoch then rises by one, and the incarnation
@@ -55,7 +55,7 @@ class Incarnation(Struct, frozen=True, gc=False):
     """Number of an incarnation, and the cause of its beginning."""
 
     number: int
-    cause: LineCause
+    cause: IncarnationCause
 
     @property
     def least_csn(self) -> int:
@@ -68,11 +68,11 @@ class Incarnation(Struct, frozen=True, gc=False):
         return self.number * _PRODUCER_IDS_PER_SECOND
 
 
-FIRST: Final = Incarnation(0, LineCause.CREATED)
+FIRST: Final = Incarnation(0, IncarnationCause.CREATED)
 """Incarnation of a store that never lost anything."""
 
 
-def next_incarnation(before: Incarnation, cause: LineCause, wall_ms: int) -> Incarnation:
+def next_incarnation(before: Incarnation, cause: IncarnationCause, wall_ms: int) -> Incarnation:
     """Return the incarnation that follows in a store whose present one ends at this wall time."""
     return Incarnation(_raised(before.number, (wall_ms - _BEGAN_2025_MS) // 1_000), cause)
 
@@ -103,6 +103,6 @@ def incarnation_of(stored: bytes | None) -> Incarnation:
         return FIRST
     try:
         number, cause = _STORED.unpack(stored)
-        return Incarnation(number, LineCause(cause))
+        return Incarnation(number, IncarnationCause(cause))
     except (struct.error, ValueError) as unknown:
         raise UnknownRow(f"the row of the store's incarnation cannot be read: {unknown}") from unknown

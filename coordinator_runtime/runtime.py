@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.clock import Clock, Timers
-from coordinator_runtime.commit_groups import Answer, CommitGroups, DecidedEffect, StagedGroup
+from coordinator_runtime.commit_groups import CommitGroups, DecidedEffect, HeldReply, StagedGroup
 from coordinator_runtime.decision import (
     ArmTimer,
     CancelTimer,
@@ -368,7 +368,7 @@ class Runtime:
             self._conclude(work, (reply, value, None), rows if work.records else None)
         return None
 
-    def _conclude(self, work: Work, answer: Answer, rows: StagedRows | None) -> None:
+    def _conclude(self, work: Work, answer: HeldReply, rows: StagedRows | None) -> None:
         """Hold the answer, effects and events of an operation back until everything that they rest on is durable.
 
         With rows, that is the open group, which takes them. Without, it is the newest group that changes a shard which
@@ -429,7 +429,7 @@ class Runtime:
 
     def _release(
         self,
-        answers: Iterable[Answer],
+        answers: Iterable[HeldReply],
         effects: Sequence[DecidedEffect],
         events: Iterable[tuple[Sequence[object], Turn]],
     ) -> None:

@@ -31,17 +31,17 @@ _ABSENT: Final = _Absent()
 class Journal:
     """The undo journal of one runtime: the values that changes replaced, in order.
 
-    A durable reading needs the oldest value of each key in it. `note` looks these up before such a reading, and not
-    with every change: most changes are on disk before anyone reads them."""
+    A durable reading needs the oldest value of each key in it. `index_replaced` looks these up before such a reading,
+    and not with every change: most changes are on disk before anyone reads them."""
 
-    __slots__ = ("_entries", "_first", "_noted", "is_loading")
+    __slots__ = ("_entries", "_first", "_indexed", "is_loading")
 
     def __init__(self) -> None:
         self._entries: list[tuple[TimelineMap[Any, Any], Any, Any]] = []
         """Entries: the map, the key and its old value."""
         self._first = 0
         """Position of the oldest entry; positions never repeat."""
-        self._noted = 0
+        self._indexed = 0
         """Number of entries, the oldest ones, that are also in `_replaced` of their maps."""
         self.is_loading = False
         """True while changes are read back from the store: they are durable as they are made, and never taken back."""
@@ -64,34 +64,35 @@ class Journal:
         entries, kept = self._entries, position - self._first
         while len(entries) > kept:
             timeline, key, old = entries.pop()
-            timeline._undo(key, old, is_noted=len(entries) < self._noted)
-        self._noted = min(self._noted, len(entries))
+            timeline._undo(key, old, is_indexed=len(entries) < self._indexed)
+        self._indexed = min(self._indexed, len(entries))
 
     def make_durable(self, position: int) -> None:
         """Forget the values replaced by changes before the position, which are on disk."""
         count = position - self._first
         if count <= 0:
             return
-        for timeline, key, _old in self._entries[: min(count, self._noted)]:
+        for timeline, key, _old in self._entries[: min(count, self._indexed)]:
             timeline._forget_oldest(key)
         del self._entries[:count]
         self._first = position
-        self._noted = max(0, self._noted - count)
+        self._indexed = max(0, self._indexed - count)
 
-    def note(self) -> None:
-        """Update every map with the entries that are not noted yet, so that it can tell what is durable."""
+    def index_replaced(self) -> None:
+        """Add the entries that are not indexed yet to `_replaced` of their maps, so that each can tell what is durable."""
         entries = self._entries
-        if self._noted < len(entries):
-            for timeline, key, old in entries[self._noted :]:
+        if self._indexed < len(entries):
+            for timeline, key, old in entries[self._indexed :]:
                 timeline._replaced.setdefault(key, []).append(old)
-            self._noted = len(entries)
+            self._indexed = len(entries)
 
 
 class TimelineMap(Generic[K, V]):
     """A mapping with a live and a durable reading.
 
-    Live iteration is in order of insertion. With `keys_ascend` the caller inserts keys in ascending order and relies on
-    iterating in that order. Taking back a removal, which is rare, then restores the order.
+    Live iteration is in order of insertion, except that a key whose removal was taken back comes last. With
+    `keys_ascend` the caller inserts keys in ascending order and relies on iterating in that order. Taking back a
+    removal, which is rare, then restores the order by a sort.
 
     Every operation reads and changes several of these maps. So `get` and `put`, which it uses, call nothing else."""
 
@@ -102,7 +103,7 @@ class TimelineMap(Generic[K, V]):
         self._keys_ascend = keys_ascend
         self._live: dict[K, V] = {}
         self._replaced: dict[K, list[V | _Absent]] = {}
-        """Values that undurable changes replaced, by key, oldest first. Complete after `Journal.note`."""
+        """Values that undurable changes replaced, by key, oldest first. Complete after `Journal.index_replaced`."""
         self.get: Callable[[K], V | None] = self._live.get
         """Return the live value, or None."""
 
@@ -117,7 +118,7 @@ class TimelineMap(Generic[K, V]):
         """True if it is empty, live and durable, and nothing can be taken back: its holder may drop it."""
         if self._live:
             return False
-        self._journal.note()
+        self._journal.index_replaced()
         return not self._replaced
 
     def keys(self) -> KeysView[K]:
@@ -145,7 +146,7 @@ class TimelineMap(Generic[K, V]):
 
     def durable(self, key: K) -> V | None:
         """Return the newest value that is on disk."""
-        self._journal.note()
+        self._journal.index_replaced()
         replaced = self._replaced.get(key)
         if replaced is None:
             return self._live.get(key)
@@ -154,7 +155,7 @@ class TimelineMap(Generic[K, V]):
 
     def durable_items(self) -> Iterator[tuple[K, V]]:
         """Yield all keys and values that are on disk."""
-        self._journal.note()
+        self._journal.index_replaced()
         for key, value in self._live.items():
             if key not in self._replaced:
                 yield key, value
@@ -165,7 +166,7 @@ class TimelineMap(Generic[K, V]):
 
     def durable_copy(self) -> dict[K, V]:
         """Return a copy of all keys and values that are on disk now. Costs next to nothing per key."""
-        self._journal.note()
+        self._journal.index_replaced()
         found = self._live.copy()
         for key, replaced in self._replaced.items():
             oldest = replaced[0]
@@ -175,7 +176,7 @@ class TimelineMap(Generic[K, V]):
                 found[key] = oldest
         return found
 
-    def _undo(self, key: K, old: V | _Absent, *, is_noted: bool) -> None:
+    def _undo(self, key: K, old: V | _Absent, *, is_indexed: bool) -> None:
         if isinstance(old, _Absent):
             del self._live[key]
         elif self._keys_ascend and key not in self._live:
@@ -184,7 +185,7 @@ class TimelineMap(Generic[K, V]):
             self._live.update(items)
         else:
             self._live[key] = old
-        if is_noted:
+        if is_indexed:
             replaced = self._replaced[key]
             replaced.pop()
             if not replaced:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.store import Family
 from coordinator_runtime.unknown_rows import check_version
 from partition_log.load_checks import RowsMissing
@@ -52,7 +52,7 @@ def decode_epoch(key: bytes, value: bytes) -> LeaderEpoch:
     check_version(value[0], _VERSION, _WHAT)
     _ordinal, _kind, epoch = _KEY.unpack(key)
     _version, start_offset, began_ms, cause = _VALUE.unpack(value)
-    return LeaderEpoch(epoch, start_offset, began_ms, LineCause(cause))
+    return LeaderEpoch(epoch, start_offset, began_ms, IncarnationCause(cause))
 
 
 def load_epochs(store: ScannedRows, ordinal: int, present: int) -> tuple[LeaderEpoch, ...]:

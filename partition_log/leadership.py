@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.batch import NO_LEADER_EPOCH
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.incarnation import Incarnation, LineCause, first_epoch
+from coordinator_runtime.incarnation import Incarnation, IncarnationCause, first_epoch
 from partition_log.state import EMPTY_HEAD, LeaderEpoch, Leadership, PartitionHead
 
 _EPOCH: Final = attrgetter("epoch")
@@ -47,7 +47,7 @@ class Diverged(Refused):
 def head_of_new(incarnation: Incarnation, now_ms: int) -> PartitionHead:
     """Return the head of a new partition. Its first epoch is the number of the store's incarnation. Readers of a topic
     of the same name in a lost incarnation therefore learn of the loss."""
-    epoch = LeaderEpoch(incarnation.number, 0, now_ms, LineCause.CREATED)
+    epoch = LeaderEpoch(incarnation.number, 0, now_ms, IncarnationCause.CREATED)
     return replace(EMPTY_HEAD, leadership=Leadership(epoch.epoch, incarnation.number, (epoch,)))
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.producers import NO_SEQUENCE
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.ports import EndIdentity
 
 BATCHES_CACHED_MAX: Final = 5
@@ -139,7 +139,7 @@ class LeaderEpoch(Struct, frozen=True, gc=False):
     """First offset that was assigned in the epoch, or will be."""
     began_ms: int
     """Wall time, for display."""
-    cause: LineCause
+    cause: IncarnationCause
 
 
 class Leadership(Struct, frozen=True):
@@ -153,7 +153,7 @@ class Leadership(Struct, frozen=True):
     """All epochs, ascending. The last one is the current epoch."""
 
 
-FIRST_LEADERSHIP: Final = Leadership(0, 0, (LeaderEpoch(0, 0, 0, LineCause.CREATED),))
+FIRST_LEADERSHIP: Final = Leadership(0, 0, (LeaderEpoch(0, 0, 0, IncarnationCause.CREATED),))
 """Leadership of partitions in a store that never lost data, apart from the time."""
 
 

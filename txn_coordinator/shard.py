@@ -122,7 +122,7 @@ class TransactionShard:
         self.interventions = Interventions(key, self._readable, self.outcomes, counters, limits)
         """Decisions for administrators."""
         self.acting: Callable[[str], Transaction | None] = (
-            self._in_this_line if counters.least_producer_id else self._transactions.get
+            self._in_this_incarnation if counters.least_producer_id else self._transactions.get
         )
         """Returns the transaction of an id in live state, for callers that act for it; None if there is none."""
         self.unreadable: dict[str, TransactionUnreadable] = {}
@@ -415,8 +415,10 @@ class TransactionShard:
         how = Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
         decision = self.outcomes.decide(opened, how, turn, brings=transact.contribution)
         opening = () if opened is current else (TransactionStepped(current, opened),)
-        # A transaction that was opened in this operation has no timer yet.
-        effects = decision.effects if current.state is TransactionState.ONGOING else decision.effects[1:]
+        effects = decision.effects
+        if current.state is not TransactionState.ONGOING:
+            # A transaction that was opened in this operation has no timer yet.
+            effects = tuple(each for each in effects if not isinstance(each, CancelTimer))
         combine = partial(transacted, decision.reply, len(transact.contribution.partitions))
         return replace(decision, reply=None, effects=effects, events=(*opening, *decision.events), combine=combine)
 
@@ -520,7 +522,7 @@ class TransactionShard:
         if before is not None:
             self._ids.remove(before.producer_id)
 
-    def _in_this_line(self, transactional_id: str) -> Transaction | None:
+    def _in_this_incarnation(self, transactional_id: str) -> Transaction | None:
         """Return the transaction of an id as `acting`, if the store has lost something.
 
         In the lost incarnation the id may have gone on, under epochs that would be given again here. So no client goes

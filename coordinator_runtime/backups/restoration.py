@@ -21,7 +21,7 @@ from coordinator_runtime.backups.manifest import Manifest, read_manifest
 from coordinator_runtime.backups.verification import wrong_names
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.identity import uuid_text
-from coordinator_runtime.incarnation import Incarnation, LineCause, next_beginning_ms
+from coordinator_runtime.incarnation import Incarnation, IncarnationCause, next_beginning_ms
 from coordinator_runtime.rocks.opening import Found, inspect, open_store
 from coordinator_runtime.rocks.store_directory import StoreDirectory, sync_directory
 from coordinator_runtime.store import StoreFailed, StoreRefused
@@ -68,7 +68,7 @@ def restore(
             _check_empty(directory)
             try:
                 _fill(directory, backup, manifest, progress or CopyProgress())
-                restored = Restored(manifest, _begin_line(directory, manifest, clock))
+                restored = Restored(manifest, _begin_incarnation(directory, manifest, clock))
                 pause(max(0, next_beginning_ms(restored.incarnation) - clock.wall_ms()))
                 directory.restoring_path.unlink()
                 directory.sync()
@@ -128,7 +128,7 @@ def _fill(directory: StoreDirectory, backup: Path, manifest: Manifest, progress:
             sync_directory(path)
 
 
-def _begin_line(directory: StoreDirectory, manifest: Manifest, clock: Clock) -> Incarnation:
+def _begin_incarnation(directory: StoreDirectory, manifest: Manifest, clock: Clock) -> Incarnation:
     """Check that the files are the store of the manifest, and begin its next incarnation. Raises BackupRefused."""
     try:
         inspected = inspect(directory)
@@ -136,7 +136,7 @@ def _begin_line(directory: StoreDirectory, manifest: Manifest, clock: Clock) -> 
         if inspected.loss is not None:
             raise BackupRefused(f"the backup is not whole: {inspected.loss}. Use another backup")
         store = open_store(
-            directory.path, shard_count=manifest.shard_count, begins=LineCause.RESTORE, wall_ms=clock.wall_ms
+            directory.path, shard_count=manifest.shard_count, begins=IncarnationCause.RESTORE, wall_ms=clock.wall_ms
         )
         store.close()
     except (StoreRefused, StoreFailed) as refusal:

@@ -23,7 +23,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.incarnation import (
     Incarnation,
-    LineCause,
+    IncarnationCause,
     incarnation_of,
     next_incarnation,
     stored_incarnation,
@@ -276,7 +276,7 @@ def open_store(
     *,
     shard_count: int,
     accept_data_loss: bool = False,
-    begins: LineCause | None = None,
+    begins: IncarnationCause | None = None,
     options: StoreOptions | None = None,
     wall_ms: Callable[[], int] = SystemClock().wall_ms,
 ) -> RocksStore:
@@ -296,7 +296,7 @@ def open_store(
         directory.create()
         lock = DirectoryLock(directory, shared=False)
         undo.callback(lock.release)
-        if begins is not LineCause.RESTORE:
+        if begins is not IncarnationCause.RESTORE:
             _check_restored(directory)
         directory.checkpoint.remove()
         inspected = inspect(directory)
@@ -312,9 +312,9 @@ def open_store(
         database = open_for_writing(directory, options, damaged)
         undo.callback(_close, database)
         if inspected.loss is not None:
-            begins = LineCause.DATA_LOSS
+            begins = IncarnationCause.DATA_LOSS
         if begins is not None:
-            begin_line(database, begins, wall_ms())
+            begin_incarnation(database, begins, wall_ms())
         _accept_lost_segments(directory, database, inspected)
         _write_down(database, inspected.found, shard_count)
         store = RocksStore(database, lock, durable_mark, directory, options.segments, damaged)
@@ -377,7 +377,7 @@ def _check_start(directory: StoreDirectory, inspected: Inspection, shard_count: 
         )
 
 
-def begin_line(database: Rdict, cause: LineCause, wall_ms: int) -> Incarnation:
+def begin_incarnation(database: Rdict, cause: IncarnationCause, wall_ms: int) -> Incarnation:
     """Begin another incarnation of the store, before anything else of it is written; durable when this returns.
 
     The store that is opened next, and every shard that it loads, uses it. Raises StoreFailed."""

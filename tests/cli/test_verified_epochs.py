@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.store import Family
 from partition_log import codec
 from partition_log.epoch_rows import encode_epoch, epoch_key
@@ -30,7 +30,7 @@ def test_a_batch_of_another_leader_epoch_is_named(damaged: Damaged) -> None:
 
 
 def test_an_epoch_that_begins_where_batches_of_another_lie_is_named(damaged: Damaged) -> None:
-    damaged.put(Family.PARTITIONS, epoch_key(0, 7), encode_epoch(LeaderEpoch(7, 1, 0, LineCause.RESTORE)))
+    damaged.put(Family.PARTITIONS, epoch_key(0, 7), encode_epoch(LeaderEpoch(7, 1, 0, IncarnationCause.RESTORE)))
     present = Leadership(7, 7, ())
     damaged.spoil(
         Family.PARTITIONS,

@@ -27,7 +27,7 @@ from txn_coordinator.state import TransactionState
 
 
 def look_at_no_epoch(transact: Any, path: Any, name: str, _identity: Any, *args: Any) -> Any:
-    shard = path._served.get(path._parts.router.shard_key(name))
+    shard = path._served.get(path._parts.transaction_router.shard_key(name))
     live = None if shard is None else shard.acting(name)
     return None if live is None else transact(path, name, live.client_identity, *args)
 
@@ -309,7 +309,7 @@ def belong_to_another_shard(append: Any, draft: PartitionDraft, batch: Any, offs
 
 
 def append_as_any_producer(produce: Any, path: Any, name: str, batches: Any, context: Any) -> Any:
-    shard = path._served.get(path._parts.router.shard_key(name))
+    shard = path._served.get(path._parts.transaction_router.shard_key(name))
     live = None if shard is None else shard.acting(name)
     if live is not None:
         producer_id, epoch = live.client_identity
@@ -359,7 +359,7 @@ def end_the_first_one_alone(end: Any, draft: PartitionDraft, *args: Any) -> None
 
 
 def commit_for_anybody(commit: Any, path: Any, name: str, _identity: Any, *args: Any) -> Any:
-    shard = path._served.get(path._parts.router.shard_key(name))
+    shard = path._served.get(path._parts.transaction_router.shard_key(name))
     live = None if shard is None else shard.acting(name)
     return None if live is None else commit(path, name, live.client_identity, *args)
 

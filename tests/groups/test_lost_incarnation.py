@@ -6,7 +6,7 @@ import pytest
 
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from tests.harness.consumers import all_of, of
 from tests.harness.group_world import classic_world, group_world
 from tests.harness.groups import OK, code
@@ -23,7 +23,7 @@ def restore(world: World, backup: MemoryStore, wall_ms: int = RESTORED_MS) -> No
     """The backup takes the place of the store, and the server starts."""
     world.settle()
     world.shelf.store = backup.copy()
-    world.shelf.store.begin_line(LineCause.RESTORE, wall_ms)
+    world.shelf.store.begin_incarnation(IncarnationCause.RESTORE, wall_ms)
     world.crash()
     world.settle()
     assert [check.violations for check in verify_store(world.shelf.store) if check.violation_count] == []

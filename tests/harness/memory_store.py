@@ -17,7 +17,7 @@ from typing import Final
 from weakref import WeakSet
 
 from coordinator_protocol.batch import cut_row
-from coordinator_runtime.incarnation import FIRST, Incarnation, LineCause, next_incarnation
+from coordinator_runtime.incarnation import FIRST, Incarnation, IncarnationCause, next_incarnation
 from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreFailed, StoreUnreadable
 from tests.harness.patience import DEADLINE_SECONDS
 
@@ -320,7 +320,7 @@ class MemoryStore:
             made._version = self._version
         return made
 
-    def begin_line(self, cause: LineCause, wall_ms: int) -> None:
+    def begin_incarnation(self, cause: IncarnationCause, wall_ms: int) -> None:
         """Another line of history begins, as where a store was opened with less than had been durable."""
         self.incarnation = next_incarnation(self.incarnation, cause, wall_ms)
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from coordinator_runtime import backups
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
 from tests.harness.manual_clock import ManualClock
 
@@ -38,9 +38,9 @@ class RocksShelf:
         finally:
             checkpoint.remove()
 
-    def restore(self, backup: Path, wall_ms: int, cause: LineCause) -> None:
+    def restore(self, backup: Path, wall_ms: int, cause: IncarnationCause) -> None:
         """The way of `txnctl restore`."""
-        assert cause is LineCause.RESTORE, "only a restore begins a line here"
+        assert cause is IncarnationCause.RESTORE, "only a restore begins a line here"
         self.store.close()
         shutil.rmtree(self._path)
         clock = ManualClock(wall_ms=wall_ms)

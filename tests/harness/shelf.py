@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.store import Store
 from tests.harness.memory_store import MemoryStore
 
@@ -23,7 +23,7 @@ class Shelf(Protocol):
         """A backup of what is written now, for `restore` of the same shelf."""
         ...
 
-    def restore(self, backup: Any, wall_ms: int, cause: LineCause) -> None:
+    def restore(self, backup: Any, wall_ms: int, cause: IncarnationCause) -> None:
         """A backup takes the place of the store, which is lost."""
         ...
 
@@ -41,11 +41,11 @@ class MemoryShelf:
     def back_up(self, wall_ms: int) -> MemoryStore:
         return self.store.copy()
 
-    def restore(self, backup: MemoryStore, wall_ms: int, cause: LineCause) -> None:
+    def restore(self, backup: MemoryStore, wall_ms: int, cause: IncarnationCause) -> None:
         """A copy takes the place of the store, which is lost."""
         self.crash()
         self.store = backup.copy()
-        self.store.begin_line(cause, wall_ms)
+        self.store.begin_incarnation(cause, wall_ms)
 
     def crash_after_failure(self, kept_groups: int) -> None:
         """A sync failed: of what was written since the last good one, the disk has the first groups, or none."""

@@ -22,7 +22,7 @@ from coordinator_core.assembly import Core
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import ShardKey
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     CallContext,
@@ -176,7 +176,7 @@ class World:
         """A backup of what is written now, for `restore`."""
         return self.shelf.back_up(self.clock.wall_ms())
 
-    def restore(self, backup: Any, cause: LineCause = LineCause.RESTORE) -> None:
+    def restore(self, backup: Any, cause: IncarnationCause = IncarnationCause.RESTORE) -> None:
         """Lose the process, and all that was written since the backup was made. Then start again: on the backup, or on
         what is left, where the operator accepts the loss."""
         self.shelf.restore(backup, self.clock.wall_ms(), cause)

@@ -14,7 +14,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, TransactionInTheWay, Unpark
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, PartitionName
 from coordinator_runtime.store import Store
@@ -214,7 +214,7 @@ class DrivenLog:
     def restore(self, backup: MemoryStore) -> DrivenLog:
         """What a start finds where a backup took the place of this store."""
         store = backup.copy()
-        store.begin_line(LineCause.RESTORE, self.clock.wall_ms())
+        store.begin_incarnation(IncarnationCause.RESTORE, self.clock.wall_ms())
         driven = self._reopened(store)
         driven.flush()
         return driven

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator_protocol.batch import BatchHeader, payload_of, verify_batch
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.incarnation import FIRST, Incarnation, LineCause, first_epoch, next_incarnation
+from coordinator_runtime.incarnation import FIRST, Incarnation, IncarnationCause, first_epoch, next_incarnation
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
@@ -67,7 +67,7 @@ def test_another_line_begins_in_a_new_epoch_before_it_serves(driven: DrivenLog) 
     restored = driven.restore(backup)
     leadership = restored.head().leadership
     assert (leadership.epoch, leadership.incarnation) == (NOW_S, NOW_S)
-    assert leadership.history[1:] == (LeaderEpoch(NOW_S, 3, restored.clock.wall_ms(), LineCause.RESTORE),)
+    assert leadership.history[1:] == (LeaderEpoch(NOW_S, 3, restored.clock.wall_ms(), IncarnationCause.RESTORE),)
     restored.append(Batch(TX, 0))
     restored.end(TX, COMMIT)
     assert epochs_of_batches(restored) == [(0, 0), (3, NOW_S), (4, NOW_S)]
@@ -84,13 +84,15 @@ def test_nobody_is_served_before_the_new_epoch_is_durable(driven: DrivenLog) -> 
     """Otherwise what a reader was told in it would be gone with the next crash."""
     driven.append(Batch())
     store = driven.backup()
-    store.begin_line(LineCause.DATA_LOSS, driven.clock.wall_ms())
+    store.begin_incarnation(IncarnationCause.DATA_LOSS, driven.clock.wall_ms())
     cut_short = DrivenLog(store, driven.clock)
     assert code(cut_short.read()) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     cut_short = cut_short.crash()
     assert code(cut_short.read()) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     cut_short.flush()
-    assert cut_short.head().leadership.history[-1] == LeaderEpoch(NOW_S, 1, driven.clock.wall_ms(), LineCause.DATA_LOSS)
+    assert cut_short.head().leadership.history[-1] == LeaderEpoch(
+        NOW_S, 1, driven.clock.wall_ms(), IncarnationCause.DATA_LOSS
+    )
 
 
 def test_a_backup_that_is_restored_twice_begins_two_lines(driven: DrivenLog) -> None:
@@ -124,7 +126,7 @@ def test_a_head_without_its_epochs_fails_its_shard(driven: DrivenLog) -> None:
 
 def test_a_head_from_before_the_newest_epoch_fails_its_shard(driven: DrivenLog) -> None:
     driven.append(Batch())
-    newer = encode_epoch(LeaderEpoch(NOW_S, 1, 0, LineCause.RESTORE))
+    newer = encode_epoch(LeaderEpoch(NOW_S, 1, 0, IncarnationCause.RESTORE))
     row = (Family.PARTITIONS, epoch_key(driven.ordinal(), NOW_S), newer)
     driven.store.write([CommitGroup(driven.store.version() + 1, [row])])
     driven.store.sync()
@@ -381,11 +383,11 @@ class EchoingReader:
 def test_an_incarnation_is_the_second_of_its_beginning_and_always_grows() -> None:
     def next_at(before: Incarnation, seconds: int) -> int:
         wall_ms = 1_735_689_600_000 + seconds * 1_000
-        return next_incarnation(before, LineCause.RESTORE, wall_ms).number
+        return next_incarnation(before, IncarnationCause.RESTORE, wall_ms).number
 
     assert next_at(FIRST, NOW_S) == NOW_S
-    assert next_at(Incarnation(NOW_S, LineCause.RESTORE), NOW_S) == NOW_S + 1
-    assert next_at(Incarnation(NOW_S, LineCause.RESTORE), -1) == NOW_S + 1
-    assert first_epoch(3, Incarnation(NOW_S, LineCause.RESTORE)) == NOW_S
-    assert first_epoch(NOW_S + 7, Incarnation(NOW_S, LineCause.RESTORE)) == NOW_S + 8
+    assert next_at(Incarnation(NOW_S, IncarnationCause.RESTORE), NOW_S) == NOW_S + 1
+    assert next_at(Incarnation(NOW_S, IncarnationCause.RESTORE), -1) == NOW_S + 1
+    assert first_epoch(3, Incarnation(NOW_S, IncarnationCause.RESTORE)) == NOW_S
+    assert first_epoch(NOW_S + 7, Incarnation(NOW_S, IncarnationCause.RESTORE)) == NOW_S + 8
     assert first_epoch(3, FIRST) == 4

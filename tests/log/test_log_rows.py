@@ -11,7 +11,7 @@ from coordinator_api.storage.v1 import log_pb2
 from coordinator_protocol.acls import Acl, PatternType, Permission, PermissionType, ResourceType
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator, Record, ShardKey, Turn
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.shard_table import ShardState
@@ -94,7 +94,7 @@ heads = st.builds(
     offsets,
     st.builds(Leadership, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.just(())),
 )
-leader_epochs = st.builds(LeaderEpoch, st.integers(0, 2**31 - 1), offsets, offsets, st.sampled_from(LineCause))
+leader_epochs = st.builds(LeaderEpoch, st.integers(0, 2**31 - 1), offsets, offsets, st.sampled_from(IncarnationCause))
 stretches = st.builds(IndexEntry, offsets, offsets, times_ms, times_ms, totals)
 aborted = st.builds(AbortedTransaction, offsets, epochs, offsets, offsets, shards, csns)
 remembered = st.builds(RememberedEnd, st.builds(EndIdentity, shards, csns, offsets), offsets)
@@ -307,7 +307,10 @@ def test_golden_bytes() -> None:
     assert forgotten_rows.remembered_key(5, end.identity).hex() == "0000000501000900000000000000320000000000000007"
     assert forgotten_rows.encode_remembered(end).hex() == "010000000000000001"
     assert epoch_key(5, 41).hex() == "000000050100000029"
-    assert encode_epoch(LeaderEpoch(41, 9, 1_000, LineCause.RESTORE)).hex() == "01000000000000000900000000000003e802"
+    assert (
+        encode_epoch(LeaderEpoch(41, 9, 1_000, IncarnationCause.RESTORE)).hex()
+        == "01000000000000000900000000000003e802"
+    )
     assert codec.log_key(5, 6).hex() == "000000050000000000000006"
     assert index_rows.stretch_key(5, 6).hex() == "000000050000000000000006"
     assert index_rows.encode_stretch(IndexEntry(4, 6, -1, 9, LogTotals(900, 7, 2, 1))).hex() == (

@@ -13,7 +13,7 @@ from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method
 from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.grpc_front.grpc_call import call_context
@@ -224,7 +224,7 @@ def test_epochs_travel_with_positions_and_a_divergence_names_where(driven: Drive
 def test_a_topic_tells_why_each_of_its_epochs_began(driven: DrivenLog) -> None:
     """By numbers of the wire, whose 0 is no cause; the stored ones begin with 0."""
     lost = driven.backup()
-    lost.begin_line(LineCause.DATA_LOSS, driven.clock.wall_ms())
+    lost.begin_incarnation(IncarnationCause.DATA_LOSS, driven.clock.wall_ms())
     driven = DrivenLog(lost, driven.clock)
     driven.flush()
     driven = driven.restore(driven.backup())

@@ -174,7 +174,7 @@ def version_in_between(patch: pytest.MonkeyPatch) -> None:
 
 
 def line_not_begun(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(opening, "begin_line", lambda *_arguments: None)
+    patch.setattr(opening, "begin_incarnation", lambda *_arguments: None)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from coordinator_client.transport.connection import Connection
 from coordinator_client.transport.transport import Attempt
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from partition_log.leadership import divergence, epoch_at
 from partition_log.state import EMPTY_HEAD, FIRST_LEADERSHIP, LeaderEpoch, Leadership
 from pyspark_txnlog.bounds import Position
@@ -141,7 +141,7 @@ def test_a_topic_with_another_id_is_not_the_one_that_was_asked_for(two_topics: P
 @pytest.fixture
 def two_lines(two_topics: PositionsOnly) -> PositionsOnly:
     """The log was in epoch 2 from offset 4 on, until it was lost from 6 on; then it went on in epoch 5."""
-    begun = [LeaderEpoch(epoch, start, 0, LineCause.DATA_LOSS) for epoch, start in ((0, 0), (2, 4), (5, 6))]
+    begun = [LeaderEpoch(epoch, start, 0, IncarnationCause.DATA_LOSS) for epoch, start in ((0, 0), (2, 4), (5, 6))]
     two_topics.line = Leadership(5, 5, tuple(begun))
     return two_topics
 

@@ -29,7 +29,7 @@ from unittest.mock import patch
 
 from coordinator_protocol.batch import HEADER_BYTES_COUNTED, BatchHeader, Encoding, encode_offsetless, pack_place
 from coordinator_protocol.marker import Marker, Outcome, marker_row
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store, opening
 from coordinator_runtime.rocks.segment_rows import NAMED_PREFIX, named_of
 from coordinator_runtime.rocks.segments import SegmentOptions, segment_path, segments_in
@@ -256,7 +256,7 @@ def look(directory: Path, noted: list[str]) -> str:
     version = store.version()
     if not acknowledged <= version <= acknowledged + 1:
         return f"version {version}, and {acknowledged} was durable"
-    if is_losing != (store.incarnation.cause is LineCause.DATA_LOSS):
+    if is_losing != (store.incarnation.cause is IncarnationCause.DATA_LOSS):
         return f"in {store.incarnation}"
     wrong = _wrong_rows(store, version, is_losing=is_losing) or _wrong_files(store)
     if "newer" in noted and store.get(Family.META, b"writer") != NEWER.encode():

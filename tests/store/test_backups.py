@@ -26,7 +26,7 @@ from coordinator_runtime.backups import (
 )
 from coordinator_runtime.backups.files import CopyProgress
 from coordinator_runtime.backups.manifest import read_manifest
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_read_only, open_store
 from coordinator_runtime.rocks.segments import SegmentOptions
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused, StoreUnreadable
@@ -167,7 +167,7 @@ def test_a_restored_store_is_in_a_line_of_its_own(backed_up: BackedUpStore, tmp_
     for name, restored in (("first", first), ("second", second)):
         store = open_store(tmp_path / name, shard_count=SHARDS)
         assert store.incarnation == restored.incarnation
-        assert store.incarnation.cause is LineCause.RESTORE
+        assert store.incarnation.cause is IncarnationCause.RESTORE
         assert store.version() == manifest.version
         store.close()
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from rocksdict import Options, Rdict
 
-from coordinator_runtime.incarnation import FIRST, LineCause
+from coordinator_runtime.incarnation import FIRST, IncarnationCause
 from coordinator_runtime.rocks import FORMAT_VERSION, RocksStore, StoreOptions, open_read_only, open_store, opening
 from coordinator_runtime.rocks.durable_mark import DurableMark, Marked
 from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreRefused
@@ -104,7 +104,7 @@ def test_a_loss_that_is_accepted_once_is_accepted_for_good(tmp_path: Path) -> No
     store = open_store(crashed, shard_count=SHARDS, accept_data_loss=True)
     recovered, incarnation = store.version(), store.incarnation
     assert recovered < GROUPS
-    assert (incarnation.number > 0, incarnation.cause) == (True, LineCause.DATA_LOSS)
+    assert (incarnation.number > 0, incarnation.cause) == (True, IncarnationCause.DATA_LOSS)
     write_groups(store, 1)
     store.close()
     store = open_store(crashed, shard_count=SHARDS)

@@ -10,7 +10,7 @@ from coordinator_core.shards import counters_kind
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
 from coordinator_runtime.decision import Decision, Operation, Record
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.timeline import Journal
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
@@ -86,7 +86,7 @@ def test_no_id_of_a_lost_line_is_told_again(steps: list[str]) -> None:
             case "restore":
                 wall_ms += 1_000
                 store = backup.copy()
-                store.begin_line(LineCause.RESTORE, wall_ms)
+                store.begin_incarnation(IncarnationCause.RESTORE, wall_ms)
                 counters = Counters(store)
             case _:
                 counters = Counters(counters.store.crash())
@@ -96,7 +96,7 @@ def test_no_id_of_a_lost_line_is_told_again(steps: list[str]) -> None:
 
 def test_csns_of_a_lost_line_are_all_smaller_than_those_that_follow() -> None:
     store = MemoryStore()
-    store.begin_line(LineCause.DATA_LOSS, 1_800_000_000_000)
+    store.begin_incarnation(IncarnationCause.DATA_LOSS, 1_800_000_000_000)
     csn, _record = Counters(store).shard.next_csn()
     assert csn == store.incarnation.least_csn + 1 == (64_310_400 << 20) + 1
 
@@ -104,7 +104,7 @@ def test_csns_of_a_lost_line_are_all_smaller_than_those_that_follow() -> None:
 def test_a_producer_id_of_a_lost_line_is_nobodys_but_that_of_a_transactional_id() -> None:
     """Otherwise a producer that was fenced in the lost incarnation could append outside transactions in this one."""
     store = MemoryStore()
-    store.begin_line(LineCause.DATA_LOSS, 1_800_000_000_000)
+    store.begin_incarnation(IncarnationCause.DATA_LOSS, 1_800_000_000_000)
     shard = Counters(store).shard
     for producer_id in (0, 5_000, store.incarnation.least_producer_id - 1):
         with pytest.raises(Refused, match="was given to a transactional id"):

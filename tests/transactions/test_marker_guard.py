@@ -6,7 +6,7 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Record
-from coordinator_runtime.incarnation import Incarnation, LineCause
+from coordinator_runtime.incarnation import Incarnation, IncarnationCause
 from coordinator_runtime.ports import ALLOW_ALL
 from coordinator_runtime.timeline import Journal
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, WriteTxnMarkers
@@ -19,7 +19,7 @@ from txn_coordinator.rules import ending
 
 def test_a_marker_for_a_producer_of_a_lost_line_is_refused() -> None:
     """What was decided there is not so here: what it had open was aborted, and nobody has its producer id any more."""
-    counters = CountersShard(Journal(), Incarnation(7, LineCause.RESTORE))
+    counters = CountersShard(Journal(), Incarnation(7, IncarnationCause.RESTORE))
     records: list[Record] = []
     ours = counters.next_producer_id(records)
     counters.check_line(ours)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator_api.v1 import group_pb2
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.ports import CallContext
 from partition_log.leadership import Diverged
 from partition_log.requests import Fetch, FetchItem, FetchResult, ListOffsets, OffsetQuery, OffsetResult
@@ -34,7 +34,7 @@ def backup(world: CaseWorld) -> MemoryStore:
 
 
 def begin_epoch(
-    world: CaseWorld, epoch: int, left: MemoryStore | None = None, cause: LineCause = LineCause.DATA_LOSS
+    world: CaseWorld, epoch: int, left: MemoryStore | None = None, cause: IncarnationCause = IncarnationCause.DATA_LOSS
 ) -> None:
     """The server goes on with what is left, or with all there is, in this leader epoch: its number is a wall time."""
     left = backup(world) if left is None else left
@@ -157,7 +157,7 @@ def test_a_reader_of_a_longer_log_is_told_where_its_epoch_ended(split: bool) -> 
     transact(world, "others", "lost")
     read = fetch(world)
     assert (read.next_offset, read.last_read_epoch) == (5, 0)
-    begin_epoch(world, 8, kept, LineCause.RESTORE)
+    begin_epoch(world, 8, kept, IncarnationCause.RESTORE)
     transact(world, "orders", "c", "d", "e", "f")
     assert diverging(fetch(world, 5, last_read_epoch=0)) == (0, 3)
     assert world.visible() == ["a", "b", "c", "d", "e", "f"]
@@ -187,7 +187,7 @@ def test_the_epoch_rises_where_records_can_have_been_lost(split: bool) -> None:
     world.crash()
     world.settle()
     transact(world, "orders", "b")
-    for cause, epoch in ((LineCause.DATA_LOSS, 4), (LineCause.RESTORE, 6)):
+    for cause, epoch in ((IncarnationCause.DATA_LOSS, 4), (IncarnationCause.RESTORE, 6)):
         begin_epoch(world, epoch, cause=cause)
         transact(world, "orders", "c")
     assert epochs(world) == [*((offset, 0) for offset in range(4)), (4, 4), (5, 4), (6, 6), (7, 6)]
@@ -314,11 +314,11 @@ def test_a_reader_of_the_line_between_two_restores(split: bool) -> None:
     world = CaseWorld(split=split)
     transact(world, "orders", "a")
     kept = backup(world)
-    begin_epoch(world, 5, kept, LineCause.RESTORE)
+    begin_epoch(world, 5, kept, IncarnationCause.RESTORE)
     transact(world, "others", "between")
     read = fetch(world)
     assert (read.next_offset, read.last_read_epoch) == (4, 5)
-    begin_epoch(world, 8, kept, LineCause.RESTORE)
+    begin_epoch(world, 8, kept, IncarnationCause.RESTORE)
     transact(world, "others", "after", "that")
     assert diverging(fetch(world, 4, last_read_epoch=5)) == (0, 2)
     assert world.visible() == ["a", "after", "that"]

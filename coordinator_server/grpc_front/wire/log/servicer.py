@@ -29,7 +29,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.methods import Method
 from coordinator_protocol.producers import NO_SEQUENCE
-from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
 from coordinator_server.grpc_front.wire.edge import (
@@ -85,9 +85,9 @@ _ORIGINS: Final = {
 }
 
 _EPOCH_CAUSES: Final = {
-    LineCause.CREATED: log_pb2.LEADER_EPOCH_CAUSE_CREATED,
-    LineCause.DATA_LOSS: log_pb2.LEADER_EPOCH_CAUSE_DATA_LOSS,
-    LineCause.RESTORE: log_pb2.LEADER_EPOCH_CAUSE_RESTORE,
+    IncarnationCause.CREATED: log_pb2.LEADER_EPOCH_CAUSE_CREATED,
+    IncarnationCause.DATA_LOSS: log_pb2.LEADER_EPOCH_CAUSE_DATA_LOSS,
+    IncarnationCause.RESTORE: log_pb2.LEADER_EPOCH_CAUSE_RESTORE,
 }
 
 # All valid combinations of the enum numbers of a batch, with their meaning, so that one lookup checks a batch. Missing

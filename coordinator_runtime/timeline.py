@@ -79,7 +79,7 @@ class Journal:
         self._indexed = max(0, self._indexed - count)
 
     def index_replaced(self) -> None:
-        """Add the entries that are not indexed yet to `_replaced` of their maps, so that each can tell what is durable."""
+        """Add the entries that are not indexed yet to `_replaced` of their maps, so that these tell what is durable."""
         entries = self._entries
         if self._indexed < len(entries):
             for timeline, key, old in entries[self._indexed :]:

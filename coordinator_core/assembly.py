@@ -76,8 +76,8 @@ from txn_coordinator.unfinished import UnfinishedOutcomes
 from txn_coordinator.verifier import CoordinatorVerifier
 
 LOAD_ORDER = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
-"""Coordinators in the order in which they are loaded. Transactional ids come last, because after a load they may still
-owe markers to partitions and groups."""
+"""Coordinators in the order in which `Core.load_shards` loads them. Transactional ids come last, because after a load
+they may still owe markers to partitions and groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,8 @@ class Core:
         return all_of([self.loader.load_all(coordinator) for coordinator in LOAD_ORDER]).map(sum)
 
     def retire(self, shard: ShardKey, coordinator_epoch: int) -> None:
-        """Stop serving a shard because it has a newer owner. As a zombie we must not answer for it."""
+        """Stop serving a shard because it has a newer owner: a participant refused a marker, since it knows a later
+        coordinator epoch of the shard. As a zombie we must not answer for it."""
 
         def let_go() -> None:
             # Unless it was loaded again meanwhile, under a later coordinator epoch.

@@ -156,8 +156,9 @@ class CommitThread:
         """Called on this thread with the duration of each sync (us), for metrics. Set it before `start`."""
         self._handed_over: SimpleQueue[CommitGroup | None] = SimpleQueue()
         self._untaken = threading.Lock()
-        """Locked from the hand-over of a group until the thread takes it. Only the thread unlocks it, so it never
-        unlocks a lock that is free."""
+        """Locked by the hand-over of a group, and unlocked by the thread when it takes everything handed over.
+        `let_begin` waits for that by locking it, and leaves it locked until the thread takes something again. Only the
+        thread unlocks it, so it never unlocks a lock that is free."""
         self._synced_version = self._marked_version = store.version()
         self._marked_at_ms = clock.monotonic_ms()
         self._is_closed = False
@@ -179,7 +180,7 @@ class CommitThread:
     def let_begin(self) -> None:
         """Wait until the thread has the interpreter and has taken the last group, for `BEGIN_SECONDS_MAX` at most.
 
-        For the thread that hands over."""
+        For the thread that hands over, right after `submit`."""
         self._untaken.acquire(timeout=BEGIN_SECONDS_MAX)
 
     @property

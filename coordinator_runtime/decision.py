@@ -101,8 +101,9 @@ class ArmTimer(Struct, frozen=True):
     new one runs once the decision is durable. So no timer acts for a reason that a staged decision has taken away. The
     operation must still check that its reason stands: it may run late, or after a restart.
 
-    A delay of 0 is no deadline: the operation runs once the decision is durable, whatever else is staged for the timer
-    by then. Until that moment an earlier deadline stands."""
+    A delay of 0 is no deadline. Staging it leaves an earlier deadline of the timer in force. Once the decision is
+    durable, the operation runs at once in place of that deadline, even if a later decision about the timer is staged
+    by then."""
 
     key: Hashable
     delay_ms: int
@@ -166,7 +167,8 @@ class Decision(Struct, frozen=True):
     """Outcome of an operation. An empty one changes nothing and replies None."""
 
     reply: Any = None
-    """Reply to the caller once durable. Among an operation and its joins, the last reply that is not None counts."""
+    """Reply to the caller once durable. Among an operation, its joins and its attempts, in this order, the last reply
+    that is not None counts."""
     records: tuple[Record, ...] = ()
     joins: tuple[Operation, ...] = ()
     """Operations performed after the records were replayed, in order, in the same batch. One refused join refuses

@@ -6,7 +6,8 @@ Steps of one operation (design 5):
    (`Work`).
 3. If anything was refused, restore the savepoint: this operation fails alone. Otherwise stage its records into the open
    commit group, where its reply and effects wait (`commit_groups`).
-4. `CommitGroups.seal` closes the group once per loop turn and hands it to the commit thread.
+4. `CommitGroups.seal` closes the group and hands it to the commit thread: at the end of the loop turn while nothing is
+   being written, else when that write is durable, or once the group is large (`driver`).
 5. `on_durable` makes the state of the group readable, answers, and starts the effects.
 
 An answer that rests on state of an earlier, not yet durable operation waits for that operation. This holds for refusals
@@ -297,7 +298,8 @@ class Runtime:
         """Replay and stage records that were decided on the current state, all or nothing. The reply comes when they
         are durable.
 
-        Each effect comes with the shard that wants it.
+        Each effect comes with the shard that wants it. Unlike `write`, this checks no limit. The caller has asked
+        `room_bytes` in the same step of the loop, which returns 0 once the store has failed, and stages no more.
 
         Errors: UnknownOutcome (the store failed underneath). Raises a bug of ours; then nothing was written."""
         savepoint, rows = self.journal.position(), StagedRows()

@@ -60,14 +60,15 @@ KeyRange = tuple[Family, bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class CommitGroup:
-    """Rows that become durable together. `version` grows by one with every group and is stored with it."""
+    """Rows that become durable together. `version` grows by one with every group. The store itself stores it in the
+    same batch, so that `Store.version` returns it after a restart."""
 
     version: int
     mutations: Sequence[Mutation]
     deleted_ranges: Sequence[KeyRange] = ()
     """Ranges deleted after the mutations of the same group were applied."""
     size_bytes: int = 0
-    """Bytes of keys and values together, which count against the 1 MiB limit of a batch."""
+    """Bytes of keys and values together. Groups are merged into one batch up to `commit_groups.BATCH_BYTES_MAX`."""
 
 
 class StoreFailed(Exception):
@@ -108,7 +109,10 @@ class Store(Protocol):
 
     @property
     def incarnation(self) -> Incarnation:
-        """The incarnation of the store; constant from its opening to its closing."""
+        """The incarnation of the store; constant from its opening to its closing.
+
+        `coordinator_runtime.incarnation` has the rules: `FIRST` until the store goes on with less than was durable. It
+        then stores `next_incarnation` before anything else."""
 
     def write(self, groups: Sequence[CommitGroup]) -> None:
         """Apply the groups in their order, atomically as one batch, without waiting for the disk.

@@ -20,6 +20,7 @@ from group_coordinator.consumer.removal import removal_values
 from group_coordinator.shard import GroupShard
 
 LOST_INCARNATION: Final = "lost_line"
+"""Cause of the records. The text is stored, so it keeps an older word for incarnation."""
 
 
 def end_lost_memberships(shard: GroupShard, turn: Turn) -> Iterable[Record]:

@@ -11,9 +11,10 @@ if judge_end(current, command, client_txn_version=2) is EndVerdict.DECIDE:  # or
     decision = shard.outcomes.decide(current, ending, turn)  # PREPARE, and what follows from it
 ```
 
-`outcomes` is the only module that decides an outcome. Fused, PREPARE, the markers of all participants and COMPLETE are
-joins of one operation and one batch. Split, PREPARE is durable first; `marker_sender` writes the markers and then
-COMPLETE, and a load after a crash starts it again (`TransactionShard.on_loaded`).
+`outcomes` is the only module that decides an outcome. In fused mode one operation does everything, in one batch:
+PREPARE and COMPLETE are one record of the id, and the marker of each participant is a join. In split mode PREPARE is
+durable first. `marker_sender` then writes the markers and COMPLETE, and a load after a crash starts it again
+(`TransactionShard.on_loaded`).
 
 Reading order: `state`, `rules/ending`, `outcomes`, `shard`, `service`; then `fencing`, `rules/initialising`,
 `counters` (producer ids and csns), `marker_sender`, and `sinks` (many transactions decided by one record).

@@ -1,10 +1,10 @@
 """The decision on an outcome, and its path from PREPARE to COMPLETE. No other module decides one (promise 3).
 
-A decided outcome follows one of two paths with the same steps (design 5):
+A decided outcome is carried out in one of two modes, with the same steps (design 5):
 - fused: PREPARE, COMPLETE and a marker in every participant, all in this operation and this batch;
 - split: PREPARE alone; once it is durable the marker sender writes the markers, and then COMPLETE.
 
-A Transact includes its writes. It ends in the same way. In the fused path each partition that it writes to appends the
+A Transact includes its writes. It ends in the same way. In fused mode each partition that it writes to appends the
 batches, followed by the marker.
 """
 
@@ -111,6 +111,8 @@ class Outcomes:
         self._markers = markers
         self._limits = limits
         self._fused_participants_max = limits.fused_participants_max if two_phase is TwoPhase.FUSED else -1
+        """Limit of participants up to which a transaction ends in fused mode. -1 means that even one without
+        participants ends in split mode."""
         self.coordinator_epoch = 0
         self.is_served: Callable[[ShardKey], bool] = lambda _key: True
         """True for a shard that serves here at this moment, so that an operation on it can be joined."""
@@ -125,11 +127,12 @@ class Outcomes:
         reply: object | None = None,
         then: tuple[Operation, ...] = (),
     ) -> Decision:
-        """Decide the outcome: PREPARE, and in the fused path also all markers and COMPLETE.
+        """Decide the outcome: PREPARE, and in fused mode also all markers and COMPLETE.
 
-        The first effect cancels the timer of the timeout. `brings` has the writes of a Transact, to participants of the
-        transaction. The reply is `reply`, or Ended without one. In the fused path `then` is joined last, and its reply
-        replaces that one. In the split path `then` is left out.
+        One effect cancels the timer of the timeout. `brings` has the writes of a Transact, to participants of the
+        transaction. The reply is `reply`, or Ended without one. In fused mode `then` is joined last, and its reply
+        replaces that one. In split mode `then` is left out: the service that gets `reply` performs that step by
+        another operation, which waits for COMPLETE (`TransactionService._init`, `TransactionAdministration`).
 
         All shards of a runtime share its commit groups, so those that serve here are one atomic domain. A participant
         that does not serve gets its marker when it is back (design 5).
@@ -161,7 +164,7 @@ class Outcomes:
         return Decision(reply, (*given, *fused.records), (*joins, *then), effects=fused.effects, events=fused.events)
 
     def end_at_once(self, current: Transaction, ending: Ending, turn: Turn) -> tuple[Decision, Marker]:
-        """Return the decision of the fused path of `decide` without its joins, and the marker.
+        """Return the decision of `decide` in fused mode without its joins, and the marker.
 
         The outcome must have its number already. The caller writes the marker to the participants. Raises NotCommon if
         `decide` does anything else.
@@ -176,7 +179,7 @@ class Outcomes:
         return decide_complete(decided, self._key, turn, before=current), marker
 
     def can_finish_at_once(self, transactions: Sequence[Transaction]) -> bool:
-        """Return True if `decide` takes the fused path for all of these together."""
+        """Return True if `decide` ends all of these together in fused mode."""
         if sum(each.participant_count for each in transactions) > self._fused_participants_max:
             return False
         decided = [replace(each, state=PREPARE_STATES[Outcome.COMMIT]) for each in transactions]
@@ -250,7 +253,7 @@ def decide_complete(decided: Transaction, key: ShardKey, turn: Turn, *, before: 
     Calls that wait for it may go on. The id of a member, which existed for this one transaction, is forgotten.
 
     `before` is the transaction before PREPARE, if this operation decides it too (fused). Then the decision has both
-    steps: its first effect cancels the timer of the timeout, and the reply is Ended.
+    steps, an effect cancels the timer of the timeout, and the reply is Ended.
     """
     completed = ending_rules.complete(decided, now_ms=turn.now_ms)
     transactional_id, cause = completed.transactional_id, completed.cause

@@ -248,6 +248,7 @@ class TransactionShard:
         name = request.transactional_id
         current = self.acting(name)
         if self._transactions.get(name) is not current or name in self.unreadable:
+            # An id of a lost incarnation, or one that only a newer program can read. Both are rare.
             return None
         if current is not None and (current.state not in IDLE or initialising.is_init_repeated(current, request)):
             return None
@@ -368,7 +369,8 @@ class TransactionShard:
     ) -> Decision:
         """Decide PrepareTransaction. The reply is the identity of the transaction, to store with the outside decision.
 
-        `checks` are joined first and refuse the whole request, before anything is written.
+        `checks` are the first joins. A refused one takes the records back that were replayed before it, and nothing is
+        written.
         """
         current = self._known(transactional_id, identity)
         prepared = adding.prepare(current, identity, now_ms=turn.now_ms)
@@ -385,7 +387,8 @@ class TransactionShard:
     def decide_end(
         self, command: EndTxn, turn: Turn, *, client_txn_version: int = 2, checks: tuple[Operation, ...] = ()
     ) -> Decision:
-        """Decide EndTxn. `checks` are joined first and refuse the whole request, before anything is written."""
+        """Decide EndTxn. `checks` are the first joins: performed after the records were replayed, and before any
+        marker. A refused check takes everything back, and nothing is written."""
         current = self.acting(command.transactional_id)
         if current is None:
             raise self._unknown(command.transactional_id, command.identity)
@@ -494,9 +497,11 @@ class TransactionShard:
             case SinkForgotten(name=name):
                 self.sinks.state.remove(name)
             case TransactionUnreadable(transactional_id=transactional_id, producer_id=producer_id):
+                # Not in a TimelineMap, because it is only replayed by a load, which is never taken back.
                 self.unreadable[transactional_id] = value
                 self._ids.put(producer_id, transactional_id)
             case ShardEpoch(coordinator_epoch=coordinator_epoch):
+                # As above: written while the shard is loaded, and durable before it serves.
                 self.outcomes.coordinator_epoch = coordinator_epoch
 
     def on_loaded(self, turn: Turn) -> Decision:

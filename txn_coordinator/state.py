@@ -1,13 +1,8 @@
 """State of one transactional id, and the table of its legal steps.
 
 A transaction is decided by a durable Prepare state and finished by markers in every participant. Then it is Complete
-and the next one may open. The table is binding: a step outside it is a bug of this program, never a client's error.
-Every change of `state` goes through `step`.
-
-    Empty ----> Ongoing ----> PrepareCommit ----> CompleteCommit ---+
-      ^            ^   \\----> PrepareAbort -----> CompleteAbort ----+
-      |            +--------------- next transaction --------------- |
-      +------------------------------ InitProducerId ----------------+
+and the next one may open. The table, `LEGAL_STEPS`, is binding: a step outside it is a bug of this program, never a
+client's error. Every change of `state` goes through `step`. ARCHITECTURE.md has a drawing that is made from the table.
 
 Answers of each state:
 - Empty: the identity exists, no transaction is open. Adding opens; a commit is INVALID_TXN_STATE.
@@ -38,7 +33,8 @@ NO_TIMEOUT_MS: Final = 2**31 - 1
 
 
 LOST_INCARNATION: Final = "lost_line"
-"""Cause of an abort by a server that lost data: part of the transaction may be lost."""
+"""Cause of an abort by a server that lost data: part of the transaction may be lost. The text is stored and shown to
+users, so it keeps an older word for incarnation."""
 
 TAKEN_OVER: Final = "fence"
 """Cause of an abort for a newer instance, which initialises next."""

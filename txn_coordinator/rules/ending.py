@@ -73,8 +73,9 @@ def judge_end(current: Transaction, command: EndTxn, *, client_txn_version: int)
     if current.outcome is outcome:
         return EndVerdict.REPEATED
     if current.outcome is Outcome.ABORT:
-        # The abort was no EndTxn of this client. The server aborted, by timeout or for a newer instance (KAFKA-20785),
-        # or this client did with an InitProducerId.
+        # A correct client does not commit a transaction that it has ended by EndTxn(abort). So the server aborted it,
+        # at its timeout for example, or this client did with an InitProducerId (KAFKA-20785). A client that does both
+        # gets the same refusal.
         raise fenced(current, shown)
     raise nothing_to_end(current, outcome)
 
@@ -131,6 +132,7 @@ def decide(
     transactions 10).
     """
     bumps_epoch, txn_epoch = ending.bumps_epoch, current.producer_epoch
+    # `Transaction.is_kept` without its call: every commit passes here.
     is_kept = current.state is TransactionState.ONGOING and current.next_producer_epoch != NO_EPOCH
     epoch, last_epoch, prev_producer_id = txn_epoch, current.last_producer_epoch, current.prev_producer_id
     next_producer_id, next_epoch = current.next_producer_id, current.next_producer_epoch
@@ -143,8 +145,9 @@ def decide(
         epoch = EPOCH_MAX
     if bumps_epoch:
         producer_id, last_epoch = current.client_identity
-        # Unless the epoch is exhausted or the transaction kept, no retry can cross the last rotation any more. Keeping
-        # the old id longer would let a zombie of that id pass `check_expected` once the epochs meet again.
+        # Only after an end that rotates the producer id may a retry name the id before. Any other end drops the id of
+        # an older rotation, or a zombie with that id could pass `check_expected` once the epochs meet again. For a
+        # kept transaction the id is the client's own.
         is_exhausted = last_epoch >= limits.producer_epoch_max - 1
         prev_producer_id = producer_id if is_exhausted or is_kept else NO_PRODUCER_ID
         if is_exhausted:

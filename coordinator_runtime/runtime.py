@@ -6,8 +6,8 @@ Steps of one operation (design 5):
    (`Work`).
 3. If anything was refused, restore the savepoint: this operation fails alone. Otherwise stage its records into the open
    commit group, where its reply and effects wait (`commit_groups`).
-4. `CommitGroups.seal` closes the group and hands it to the commit thread: at the end of the loop turn while nothing is
-   being written, else when that write is durable, or once the group is large (`driver`).
+4. `CommitGroups.seal` closes the group and hands it to the commit thread. While nothing is being written, that is at
+   the end of the loop turn. Otherwise it is once the write under way is durable, or the group is large (`driver`).
 5. `on_durable` makes the state of the group readable, answers, and starts the effects.
 
 An answer that rests on state of an earlier, not yet durable operation waits for that operation. This holds for refusals

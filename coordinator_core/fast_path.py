@@ -9,11 +9,19 @@ most frequent calls, and leaves all unusual ones to the general path, in their o
 - an EndTxn that commits an open transaction;
 - an InitProducerId of an id that is new, or has no open transaction.
 
-All calls taken since the last `end` are of one method.
+All calls taken since the last `end` are of one method. The gatekeeper sees to that: it ends a run of calls at the first
+of another method (`Gatekeeper._take`).
 
 `transact`, `produce`, `commit` and `initialise` read and check by the rules of the general path. They gather, and
-change no state. `end` replays and stages what was gathered, all of it or nothing. It makes one record per transaction,
-and one per partition where the general path makes one per transaction and partition. The stored rows are the same.
+change no stored state. A position of a group's offsets is counted at once, because an unused one only leaves a gap.
+`end` replays and stages what was gathered, all of it or nothing. It makes one record per transaction and one per
+partition. If five transactions wrote to one partition, the general path makes five records of that partition. The
+stored rows are the same.
+
+Some rules of the general path are repeated here instead of called, to save a call in each commit. `_commit` repeats
+`judge_end`, `TransactionShard.init_at_once` the conditions of `decide_init`, and `Outcomes.commit_in_one_step` the
+three steps of a Transact. Tests hold each to its rule (`tests/fast_path`,
+`tests/transactions/test_commit_in_one_step.py`).
 
 The arguments are columns, plain values that any front can make, and not protobuf messages.
 """
@@ -251,16 +259,18 @@ class FastPath:
         ran, marker = shard.outcomes.commit_in_one_step(
             current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
         )
-        take, taken = self._parts.checks.take, []
+        check, checked = self._parts.checks.take, []
         for (placed, draft), (_name, header, payload, crc) in zip(targets, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
+                # A batch of a Transact may leave its producer to the request.
                 header = in_transaction(header, *identity)
+            # Negative for no limit (FOR_EVER).
             limit_ms = placed.timestamp_after_max_ms
-            if not _takes(draft, header, marker) or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
+            if not _may_append_and_end(draft, header, marker) or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
                 raise NotCommon
             validates_payload = placed.validates_payload
-            offsetless, _none = take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
-            taken.append((header, offsetless))
+            offsetless, _none = check(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
+            checked.append((header, offsetless))
         if groups:
             self._settle(ran, marker, groups, context)
         # From here on nothing can refuse the call.
@@ -271,24 +281,26 @@ class FastPath:
         self._events.append(ran)
         return ran.transaction, [
             (placed.ref, draft.append_and_end(header, offsetless, marker))
-            for (placed, draft), (header, offsetless) in zip(targets, taken, strict=True)
+            for (placed, draft), (header, offsetless) in zip(targets, checked, strict=True)
         ]
 
     def _produce(self, name: str, batches: Sequence[FastBatch], context: CallContext) -> list[ProduceResult]:
         size_bytes = _size_bytes(name, batches)
         targets, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
-        identity, take, taken = current.client_identity, self._parts.checks.take, []
+        identity, check, checked = current.client_identity, self._parts.checks.take, []
         is_admitted, now_ms = True, self._turn.now_ms
         for (placed, draft), (_name, header, payload, crc) in zip(targets, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
+                # A Produce names its producer in its batches alone. The general path judges any other producer.
                 raise NotCommon
+            # The limit is negative for no limit (FOR_EVER).
             admits, limit_ms = _admits(draft, header), placed.timestamp_after_max_ms
             if admits is None or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
                 raise NotCommon
             is_admitted = is_admitted and admits
             validates_payload = placed.validates_payload
-            offsetless, _none = take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
-            taken.append((header, offsetless))
+            offsetless, _none = check(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
+            checked.append((header, offsetless))
         if not is_admitted:
             additions, version = Additions(partitions=frozenset(ordinals)), context.client_txn_version
             added = shard.decide_add(name, identity, additions, self._turn, client_txn_version=version)
@@ -298,7 +310,7 @@ class FastPath:
         self._bytes_left -= size_bytes
         self._names.add(name)
         results = []
-        for (placed, draft), (header, offsetless) in zip(targets, taken, strict=True):
+        for (placed, draft), (header, offsetless) in zip(targets, checked, strict=True):
             offset = draft.append(header, offsetless, shard.key.number)
             results.append(ProduceResult(placed.name, offset, draft.head.log_start_offset))
         return results
@@ -312,6 +324,8 @@ class FastPath:
     ) -> Ended:
         shard: Any = self._served.get(self._parts.transaction_router.shard_key(name))
         current: Transaction | None = None if shard is None else shard.acting(name)
+        # These conditions repeat `judge_end`, which answers DECIDE whenever all of them hold. Keep the two together: a
+        # commit that `judge_end` newly refuses must be NotCommon here.
         if (
             current is None
             or current.state is not TransactionState.ONGOING
@@ -506,7 +520,7 @@ class FastPath:
         self._offsets.append(decision)
 
 
-def _takes(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
+def _may_append_and_end(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
     """Return True if a batch and the marker behind it are appended, and nothing else happens. The transaction
     coordinator has admitted the batch. It must be appended before the producer's next batch is judged. Raises Refused
     as `rules.judge_append` and `rules.judge_marker`."""

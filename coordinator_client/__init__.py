@@ -37,6 +37,20 @@ docs/tour.md has the same loop with all exceptions, and a table of them. Look at
 - `Consumer`: subscribe, poll, batches, rewind, commit;
 - `ConsumerConfig`: the settings of a consumer;
 - `errors`: the exceptions, and the reaction to each.
+
+For maintainers: each kind of client is a core without clock, socket and thread, in two shells, blocking and asyncio. A
+shell drives its core. It sets a goal, starts the attempts that `transmissions` returns, and waits for an answer or for
+`wake_ms`. It hands each answer to `on_answer`, and repeats that until the goal is reached. For a consumer an engine does
+this, on the loop of the application or on one beside it.
+
+- `producer` and `consumer` have a core, their shells and pure rules; `reading` reads without a group; `admin` has the
+  questions of administrators.
+- `transport` has connections, and the session that all clients of a process share. `calls` has a request with all its
+  attempts.
+- `errors` has one exception for each action that helps, chosen by the error class of the reply.
+
+Reading order: `calls`, `transport/transport`, `transport/connection`, `errors`, `producer/core`, `producer/shell`,
+`producer/producer`, `consumer/core`, `consumer/engine`, `consumer/consumers`, `reading/batch_reader`.
 """
 
 from coordinator_client.admin.acl_admin import PermissionCheck

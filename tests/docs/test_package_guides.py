@@ -27,7 +27,17 @@ from tests.runtime.ledger import FIRST, ledger_kind, put
 from txn_coordinator.requests import EndTxn, InitProducerId
 from txn_coordinator.rules.ending import Ending, EndVerdict, judge_end
 
-GUIDES: Final = ("coordinator_runtime", "txn_coordinator", "group_coordinator", "coordinator_core")
+GUIDES: Final = (
+    "coordinator_runtime",
+    "txn_coordinator",
+    "partition_log",
+    "group_coordinator",
+    "coordinator_core",
+    "coordinator_server",
+    "coordinator_client",
+    "pyspark_txnlog",
+    "txnctl",
+)
 NAME = re.compile(r"`([a-z_]+(?:/[a-z_]+)*)`")
 
 

@@ -40,8 +40,8 @@ docs/tour.md has the same loop with all exceptions, and a table of them. Look at
 
 For maintainers: each kind of client is a core without clock, socket and thread, in two shells, blocking and asyncio. A
 shell drives its core. It sets a goal, starts the attempts that `transmissions` returns, and waits for an answer or for
-`wake_ms`. It hands each answer to `on_answer`, and repeats that until the goal is reached. For a consumer an engine does
-this, on the loop of the application or on one beside it.
+`wake_ms`. It hands each answer to `on_answer`, and repeats that until the goal is reached. For a consumer an engine
+does this, on the loop of the application or on one beside it.
 
 - `producer` and `consumer` have a core, their shells and pure rules; `reading` reads without a group; `admin` has the
   questions of administrators.

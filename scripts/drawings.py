@@ -103,7 +103,12 @@ COMMIT: Final[tuple[Message | str, ...]] = (
         ),
     ),
     Message("runtime", "partitions", ("partition_log.shard:PartitionMarkers.partition_marker",), "joins"),
-    Message("runtime", "runtime", ("coordinator_runtime.runtime:Work.perform",), "replays and stages, all or nothing"),
+    Message(
+        "runtime",
+        "runtime",
+        ("coordinator_runtime.runtime:Work.perform", "coordinator_runtime.runtime:Runtime._conclude"),
+        "replays, then stages, all or nothing",
+    ),
     "end",
     Message("runtime", "store", ("coordinator_runtime.commit_groups:CommitGroups.seal",), "one batch, one flush"),
     Message("store", "runtime", ("coordinator_runtime.runtime:Runtime.on_durable",), "new LSO visible"),

@@ -341,11 +341,9 @@ class FastPath:
                 raise NotCommon
             require(self._parts.authorizer, context, Permission.DESCRIBE, ResourceType.TOPIC, placed.ref.topic)
             entry = self._target(placed)[1].entry(current.producer_id)
+            producer_id, producer_epoch = current.producer_id, current.producer_epoch
             rules.check_last_sequence(
-                entry,
-                producer_id=current.producer_id,
-                producer_epoch=current.producer_epoch,
-                last_sequence=sequence,
+                entry, producer_id=producer_id, producer_epoch=producer_epoch, last_sequence=sequence
             )
         csn = self._next_csn()
         decision: Decision

@@ -107,7 +107,7 @@ COMMIT: Final[tuple[Message | str, ...]] = (
         "runtime",
         "runtime",
         ("coordinator_runtime.runtime:Work.perform", "coordinator_runtime.runtime:Runtime._conclude"),
-        "replays, then stages, all or nothing",
+        "replays, then stages",
     ),
     "end",
     Message("runtime", "store", ("coordinator_runtime.commit_groups:CommitGroups.seal",), "one batch, one flush"),

@@ -1,5 +1,5 @@
 """Every command of the runbooks and of ops/README.md is run here, against a server in the trouble that it is for; or
-its block is marked as one that cannot be, and ops/README.md says why."""
+its block is marked as one that cannot be, and ops/checks.md says why."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_harmless(block: Block) -> bool:
 
 
 def test_every_block_is_run_here_or_names_why_not() -> None:
-    readme = (OPS / "README.md").read_text()
+    listed = (OPS / "checks.md").read_text()
     for document in documents():
         for block in blocks(document):
             assert block.language in {"sh", "bash", "text"}, block
@@ -44,7 +44,7 @@ def test_every_block_is_run_here_or_names_why_not() -> None:
                 for command in block.commands:
                     program = command.removeprefix("sudo ").split()[0]
                     if not program.startswith("#"):
-                        assert f"| `{program}` |" in readme, f"{block}: {program} is not in the list of ops/README.md"
+                        assert f"| `{program}` |" in listed, f"{block}: {program} is not in the list of ops/checks.md"
 
 
 def test_every_runbook_has_the_same_parts() -> None:

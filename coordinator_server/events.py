@@ -1,7 +1,8 @@
 """Observers of events, which update the metrics and write the log.
 
-Each fence, timeout, administrative act and slow commit has a log line, with its ids and states. Every other state
-change is logged at debug level only. Observers are called once the event is durable, and cannot change anything.
+Each fence, timeout, administrative act and slow commit (`SLOW_COMMIT_MS`: a second or more) has a log line, with its
+ids and states. Every other state change is logged at debug level only. Observers are called once the event is durable,
+and cannot change anything.
 
 In groups, a line is written for:
 

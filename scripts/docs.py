@@ -72,9 +72,15 @@ def cli_page() -> str:
 def configuration_page() -> str:
     """Return the content of docs/reference/configuration.md."""
     schema = Config.model_json_schema()
-    settings = "\n".join(_setting(name, schema) for name in Config.model_fields)
+    settings = "\n".join(
+        (f"### {_SECTIONS[name]}\n\n" if name in _SECTIONS else "") + _setting(name, schema)
+        for name in Config.model_fields
+    )
+    parts = "\n".join(f"- [{title}](#{title.lower().replace(' ', '-')})" for title in _SECTIONS.values())
     head = _CONFIGURATION_HEAD.format(prefix=ENVIRONMENT_PREFIX, file_variable=CONFIG_FILE_VARIABLE)
-    return f"{NOTICE}\n{head}\n## Settings\n\n{settings}"
+    for names, reason in _TO_DECIDE.items():
+        head += f"| {', '.join(f'[{name}](#{name})' for name in names.split())} | {reason} |\n"
+    return f"{NOTICE}\n{head}\n## Settings\n\n{parts}\n\n{settings}"
 
 
 def acceptance_page() -> str:
@@ -142,6 +148,36 @@ One program: it runs a server, asks a running one, and looks into the directory 
 ## Exit statuses
 """
 
+_SECTIONS = {
+    "listen": "Listeners and callers",
+    "data_dir": "Server",
+    "transaction_max_timeout_ms": "Transactions and producers",
+    "default_retention_ms": "Retention and timestamps",
+    "group_session_timeout_ms_min": "Groups and offsets",
+    "batch_bytes_max": "Sizes of requests and transactions",
+    "parked_wait_ms_max": "Calls and connections",
+    "group_bytes_max": "Memory of the store",
+    "backup_directory": "Backups",
+    "metrics_listen": "Metrics",
+    "disk_free_min_bytes": "Full disk and shutdown",
+    "log_format": "Logs",
+}
+"""Headings of the page of settings, by the first setting below each, in the order of `Config`."""
+
+_TO_DECIDE = {
+    "data_dir": "a disk of its own, with fast syncs",
+    "listen advertised": "the address that clients connect to, and the one that they are given",
+    "tls_certificate_file tls_key_file": "needed as soon as other machines connect",
+    "authentication super_users": "the same; without a superuser no caller may make the first ACL",
+    "quotas_file": "rates are unlimited without it",
+    "default_retention_ms default_retention_bytes": "without a limit all records are kept, and the disk fills",
+    "transaction_max_timeout_ms": "a dead producer holds back readers for that long",
+    "backup_directory backup_interval_ms": "there are no backups without them",
+    "metrics_listen metrics_lag_groups": "there are no metrics and no alerts without them",
+    "shard_count": "it is fixed when the directory is created; the default suits most servers",
+}
+"""Settings to decide on before production, and the reason."""
+
 _CONFIGURATION_HEAD = """\
 # Configuration
 
@@ -154,7 +190,12 @@ Every setting has a default but the data directory. A value is taken from the fi
 4. the default.
 
 Unknown names are errors in all of them, with the name that may have been meant. `txnctl config show` prints every value
-and where it came from. Units are in the names: `_ms` milliseconds, `_bytes` bytes, `_max` an upper bound.
+that a server would start with, and where it came from. Units are in the names: `_ms` milliseconds, `_bytes` bytes,
+`_max` an upper bound. Further terms are in the [glossary](../../ARCHITECTURE.md#glossary).
+
+**Settings are read at the start, so a change needs a restart.** The files that they name (certificates, keys, tokens,
+key sets, quotas) are checked every second, and a change applies without one. Settings of topics and groups are changed
+by `txnctl topic alter` and `txnctl group config`. `shard_count` can never be changed.
 
 ```toml
 data_dir = "data"
@@ -162,6 +203,14 @@ listen = "127.0.0.1:7070"
 transaction_max_timeout_ms = 900_000
 log_format = "json"
 ```
+
+## Before production
+
+Decide on these. [ops/config/prod.toml](../../ops/config/prod.toml) has lines for most of them. Other defaults suit most
+servers.
+
+| setting | reason |
+| --- | --- |
 """
 
 
@@ -209,7 +258,7 @@ def _setting(name: str, schema: dict[str, Any]) -> str:
     default = found.get("default")
     shown = "no default" if name in schema.get("required", ()) else f"default {_literal(default)}"
     text = textwrap.fill(" ".join(found["description"].split()), width=120)
-    return f"### {name}\n\n`{ENVIRONMENT_PREFIX}{name.upper()}`, {kind}, {shown}.\n\n{text}\n"
+    return f"#### {name}\n\n`{ENVIRONMENT_PREFIX}{name.upper()}`, {kind}, {shown}.\n\n{text}\n"
 
 
 def _kind(found: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:

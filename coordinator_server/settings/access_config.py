@@ -29,9 +29,9 @@ class AccessConfig(BaseSettings):
 
     listen: ListenText = "127.0.0.1:7070"
     """HOST:PORT that the gRPC server listens on; port 0 takes a free one. Any host but a loopback one is open to other
-    machines, so it needs TLS, or `insecure`. It may also be unix:PATH, a Unix socket with mode 0600. Then only the user
-    that runs the server can connect, until the mode of the file is changed. Put it into a directory with mode 0700,
-    too."""
+    machines, so it needs TLS and authentication, or `insecure`. It may also be unix:PATH, a Unix socket with mode 0600.
+    Then only root and the user that runs the server can connect, until the mode of the file is changed. Put it into a
+    directory with mode 0700, too."""
 
     tls_certificate_file: SettingPath | None = None
     """PEM file with the certificate of the server, then those between it and the CA. With it, `listen` speaks TLS (1.2
@@ -54,7 +54,8 @@ class AccessConfig(BaseSettings):
     jwt_key_set_file. A caller without valid credentials is refused. Empty: no authentication."""
 
     principal: PrincipalText = ANONYMOUS
-    """Principal of all callers of `listen` without authentication: the `User:NAME` that ACLs and quotas refer to."""
+    """Principal of all callers of `listen` without authentication: the `User:NAME` that ACLs and quotas refer to. As
+    soon as one listener has authentication, ACLs apply on all, also to this name."""
 
     tokens_file: SettingPath | None = None
     """TOML file with the tokens of callers, as hashes; `txnctl token create` makes them. Checked for changes every
@@ -87,7 +88,8 @@ class AccessConfig(BaseSettings):
     set: rates are unlimited. With authentication, the amounts that a principal may hold have built-in limits."""
 
     super_users: str = ""
-    """Principals that may do everything whatever the ACLs say, separated by semicolons: User:NAME;..."""
+    """Principals that may do everything whatever the ACLs say, separated by semicolons: User:NAME;... Empty: with
+    authentication no caller may make the first ACL."""
 
     insecure: bool = False
     """Permit listeners without TLS, or without authentication, that other machines can reach. Not set: the server
@@ -97,7 +99,8 @@ class AccessConfig(BaseSettings):
     listeners: MoreListeners = ()
     """Further addresses to listen on, each with its own TLS: tables `[[listeners]]`, or the same as a list in JSON.
     Their settings are listen, tls_certificate_file, tls_key_file, tls_client_ca_file, tls_client_auth, authentication
-    and principal. No values are taken over from those of `listen`. All listeners share `connections_max` evenly."""
+    and principal. No values are taken over from those of `listen`. All listeners share `connections_max` evenly:
+    with one more, each has half."""
 
     def all_listeners(self) -> tuple[Listener, ...]:
         """Return all listeners, that of `listen` first."""

@@ -78,8 +78,8 @@ class Config(AccessConfig):
     always three steps, each durable before the next; slower, for participants elsewhere and for watching the phases."""
 
     lane: bool = True
-    """Use the fast path for common calls. Answers and stored data are the same without it. Turn it off only to find out
-    if it causes a defect: without it a transaction costs about twice the processor time."""
+    """Use the fast path ("lane") for common calls. Answers and stored data are the same without it. Turn it off only to
+    find out if it causes a defect: without it a transaction costs about twice the processor time."""
 
     reflection: bool = False
     """Let gRPC tools query the names and messages of the services."""
@@ -105,6 +105,11 @@ class Config(AccessConfig):
     producer without a transactional id gets UNKNOWN_PRODUCER_ID and needs a new identity. Too large: producers that
     will never write again keep their memory."""
 
+    transaction_two_phase_commit_enable: bool = False
+    """Let producers be participants in a two-phase commit that another system coordinates (enable_2pc,
+    PrepareTransaction). Their transactions never time out. A forgotten one holds back every committed reader of its
+    partitions until that system or an operator ends it."""
+
     default_retention_ms: KeptLimit = FOR_EVER
     """Retention time of records in topics that have no `retention_ms` of their own; -1 for no limit. It counts from the
     newest timestamp, or from the time of writing if that is earlier or there is no timestamp. Records are removed in
@@ -129,11 +134,6 @@ class Config(AccessConfig):
     history_retention_ms: KeptLimit = HISTORY_RETENTION_MS
     """Retention time of the history of transactions and groups; -1 for no limit. The newest step of each shard is
     always kept. Too small: `txnctl describe` and `txnctl log dump --show transactions` show less. Too large: disk."""
-
-    transaction_two_phase_commit_enable: bool = False
-    """Let producers be participants in a two-phase commit that another system coordinates (enable_2pc,
-    PrepareTransaction). Their transactions never time out. A forgotten one holds back every committed reader of its
-    partitions until that system or an operator ends it."""
 
     group_session_timeout_ms_min: Positive = 6_000
     """Shortest session timeout that a member of a classic group may request. Too small: a pause of the client or the
@@ -182,8 +182,9 @@ class Config(AccessConfig):
     disabled. Groups without members may always change."""
 
     group_consumer_assignment_interval_ms: NotNegative = 50
-    """Shortest time between two targets of one consumer group. Kafka: 1,000. Too small: every member that joins costs a
-    computation. Too large: members wait for their partitions."""
+    """Shortest time between two targets of one consumer group. A target is the assignment that its members are to
+    reach. Kafka: 1,000. Too small: every member that joins costs a computation. Too large: members wait for their
+    partitions."""
 
     group_consumer_regex_refresh_interval_ms: Positive = 600_000
     """Interval at which the patterns that members subscribe to are matched again. They are also matched after every
@@ -225,10 +226,11 @@ class Config(AccessConfig):
     """Largest producer epoch. Small values are for tests of the rotation of producer ids."""
 
     parked_wait_ms_max: Positive = 30_000
-    """Longest wait of a call without a deadline behind a transaction that is being completed."""
+    """Longest wait of a call without a deadline behind a transaction that is being completed (a "parked" call)."""
 
     parked_calls_max: Positive = 10_000
-    """Maximum number of calls that wait behind transactions. Beyond, CONCURRENT_TRANSACTIONS is answered at once."""
+    """Maximum number of such parked calls, which wait behind transactions. Beyond, CONCURRENT_TRANSACTIONS is answered
+    at once."""
 
     calls_in_work_max: Positive = 4_096
     """Number of unanswered calls beyond which further ones are refused and must be retried (THROTTLING_QUOTA_EXCEEDED).
@@ -243,9 +245,10 @@ class Config(AccessConfig):
     """Maximum number of Fetch calls that wait for records."""
 
     connections_max: Positive = 10_000
-    """Maximum number of connections of callers. Further ones are closed at once (with grpc.aio from about 95 % on). It
-    is lowered to the number of open files (`ulimit -n`) that the store leaves. Too small: clients are kept out. Too
-    large: each may hold its share of memory."""
+    """Maximum number of connections of callers. Further ones are closed at once (with grpc.aio from about 95 % on). All
+    listeners share it evenly: with two, 10,000 are 5,000 for each, even if the other one has none. It is lowered to the
+    number of open files (`ulimit -n`) that the store leaves. Too small: clients are kept out. Too large: each may hold
+    its share of memory."""
 
     streams_per_connection_max: Annotated[int, Field(ge=100, le=100_000)] = 4_096
     """Maximum number of open calls and sessions of one connection; a client waits before it begins more. Too small:
@@ -266,7 +269,8 @@ class Config(AccessConfig):
     each other. Too large: a few stalled readers leave short answers to all others."""
 
     group_bytes_max: Positive = MEBI
-    """Size at which a commit group is closed early. Larger: writing it blocks the server for longer (1 MiB: 2 ms)."""
+    """Size at which a commit group is closed early. A commit group is the calls that one write and one sync of the disk
+    make durable together. Larger: writing it blocks the server for longer (1 MiB: 2 ms)."""
 
     undurable_bytes_max: Positive = 64 * MEBI
     """Maximum bytes that wait for the disk. Beyond, new work is refused and must be retried."""

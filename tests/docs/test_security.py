@@ -25,7 +25,8 @@ PAGE = "docs/security.md"
 def test_its_listeners_are_a_configuration() -> None:
     (block,) = (block for block in fences(PAGE) if block.language == "toml")
     config = Config.model_validate({"data_dir": Path("d")} | tomllib.loads(block.text))
-    assert [str(each.address) for each in config.all_listeners()] == ["0.0.0.0:7070", "unix:/run/txn-coordinator/server.sock"]
+    addresses = [str(each.address) for each in config.all_listeners()]
+    assert addresses == ["0.0.0.0:7070", "unix:/run/txn-coordinator/server.sock"]
     assert config.insecure_listeners() == ()
 
 

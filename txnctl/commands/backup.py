@@ -18,6 +18,7 @@ from txnctl.commands.options import (
     Output,
     Patience,
     Server,
+    parse_duration_ms,
 )
 from txnctl.output import Column, OutputFormat, Row, moment, print_document, print_facts, print_list, print_note, size
 
@@ -65,7 +66,16 @@ def create(
         bool, typer.Option("--independent", help="Share no file with other backups: takes more space and time.")
     ] = False,
     server: Server = DEFAULT_SERVER,
-    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    timeout_ms: Annotated[
+        int,
+        typer.Option(
+            "--timeout",
+            metavar="SPAN",
+            parser=parse_duration_ms,
+            show_default=False,
+            help="Time to wait for the reply to each request; the copy itself may take longer. [default: 10s]",
+        ),
+    ] = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Make a backup of a running or a stopped server.
@@ -155,9 +165,9 @@ def verify(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A backup, or a directory of backups to check all of.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Read every byte of backups and compare the checksums.
+    """Read every byte of backups, and compare checksums.
 
-    Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
+    The checksums are those of the manifest. Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
     """
     from coordinator_runtime.backups import backups_in
     from coordinator_runtime.backups.manifest import MANIFEST_NAME

@@ -30,7 +30,8 @@ Listen = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Address to listen on, or unix:PATH; port 0 takes a free one. [default: 127.0.0.1:7070]",
+        help="Address to listen on, or unix:PATH; port 0 takes a free one. If other machines can reach it, TLS and "
+        "authentication are needed, or --insecure. [default: 127.0.0.1:7070]",
     ),
 ]
 TwoPhaseName = Annotated[
@@ -42,7 +43,8 @@ TwoPhaseName = Annotated[
     ),
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Listen without TLS on addresses that other machines can reach.")
+    bool,
+    typer.Option("--insecure", help="Listen without TLS or authentication on addresses that other machines can reach."),
 ]
 AcceptDataLoss = Annotated[
     bool, typer.Option("--accept-data-loss", help="Start even if durable data is missing from the store.")
@@ -155,7 +157,10 @@ def dev(
 
 
 config = typer.Typer(
-    name="config", help="Show the configuration of a server.", no_args_is_help=True, rich_markup_mode=None
+    name="config",
+    help="Show the configuration that a server would start with.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 _NOT_SET: Final = "not set"
@@ -178,7 +183,8 @@ def show(
     """Show every setting, its value and its source.
 
     The source is the default, the file, the environment or a flag. Takes the flags of `serve`, reads the same sources,
-    and refuses the same values. Only data_dir need not be set.
+    and refuses the same values. Only data_dir need not be set. No running server is asked: name its file with --config,
+    and set its variables TXN_*.
     """
     flags = parse_settings(settings or [])
     given: dict[str, object] = {

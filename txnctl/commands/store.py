@@ -28,9 +28,10 @@ def verify(
     data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="Data directory of a stopped server.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Check that the stored rows are consistent with each other.
+    """Read everything in a store, and check that it is consistent.
 
-    Changes nothing. Ends with status 1 if a check fails, 3 if the directory cannot be read.
+    Compares every checksum, and all rows with each other. Takes as long as reading all of it. Changes nothing. Ends
+    with status 1 if a check fails, 3 if the directory cannot be read.
     """
     from txnctl.commands.stopped import opened
     from txnctl.stopped.store_verify import durable_check, verify_store

@@ -167,7 +167,8 @@ def verify(
 ) -> None:
     """Read every byte of backups, and compare checksums.
 
-    The checksums are those of the manifest. Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
+    The checksums are those of the manifest. Changes nothing. Ends with status 1 if a backup is damaged or there is
+    none, 3 if the directory cannot be read.
     """
     from coordinator_runtime.backups import backups_in
     from coordinator_runtime.backups.manifest import MANIFEST_NAME

@@ -194,8 +194,8 @@ that a server would start with, and where it came from. Units are in the names: 
 `_max` an upper bound. Further terms are in the [glossary](../../ARCHITECTURE.md#glossary).
 
 **Settings are read at the start, so a change needs a restart.** The files that they name (certificates, keys, tokens,
-key sets, quotas) are checked every second. A change of them applies without a restart. Settings of topics and groups are changed
-by `txnctl topic alter` and `txnctl group config`. `shard_count` can never be changed.
+key sets, quotas) are checked every second. A change of them applies without a restart. Settings of topics and groups
+are changed by `txnctl topic alter` and `txnctl group config`. `shard_count` can never be changed.
 
 ```toml
 data_dir = "data"

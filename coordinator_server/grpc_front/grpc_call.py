@@ -87,6 +87,7 @@ class GrpcCall:
         "_body",
         "_endpoint",
         "_request",
+        "answer_bytes_max",
         "context",
         "rule",
         "size_bytes",
@@ -97,16 +98,13 @@ class GrpcCall:
 
     def __init__(self, endpoint: Endpoint, body: bytes, context: CallContext) -> None:
         self.rule = endpoint.rule
+        self.answer_bytes_max = endpoint.answer_bytes_max
         self.size_bytes = len(body)
         self.context = context
         self._endpoint = endpoint
         self._body: bytes | None = body
         """The request as it came; None once it is decoded."""
         self._request: Any = None
-
-    @property
-    def answer_bytes_max(self) -> int:
-        return self._endpoint.answer_bytes_max
 
     @property
     def is_understood(self) -> bool:

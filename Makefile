@@ -94,7 +94,7 @@ generate: ## Generate the Python code of the .proto files
 promise: venv ## Promise what is new in the messages of today, in proto/promised.txt, which `make check` holds later ones to
 	@.venv/bin/python -m scripts.wire --write
 
-docs: venv ## Write the pages of docs/ that tell what the code says (cli, configuration, metrics, conformance, a table of security)
+docs: venv ## Write the generated pages: docs/reference, and the drawings of ARCHITECTURE.md
 	@.venv/bin/python scripts/docs.py
 
 stored-format: venv ## Note the rows that are stored today (tests/formats), after rows or fields were added to the stored form
@@ -148,7 +148,7 @@ bench: venv ## Measure everything, with Kafka beside it where a JDK and Maven ar
 	@.venv/bin/python -m bench $(ARGS)
 
 soak: venv ## Load a server for half an hour among kills, and say whether anything grows (ARGS="--minutes 5 --without-spark")
-	@.venv/bin/python -m bench.soak --report docs/soak.md $(ARGS)
+	@.venv/bin/python -m bench.soak --report docs/reference/soak.md $(ARGS)
 
 profile: venv ## Say where the microseconds of a transaction go in the server, under the load of 64 producers
 	@.venv/bin/python -m bench.profile $(ARGS)

@@ -2,7 +2,7 @@
 
 Services ask the questions, and this table lists them, so one page tells an operator what to allow. An authorizer that
 enforces ACLs refuses to answer any other question (`access.py`). A test checks that every question of a row is asked.
-`docs/security.md` shows the table.
+`docs/reference/permissions.md` shows the table.
 
 Source: Kafka, `docs/security/authorization-and-acls.md`, where it has the procedure.
 """

@@ -1,8 +1,8 @@
 """Write pages from the code, and check that they are up to date.
 
-These are docs/reference, a table of docs/security.md and the drawings of ARCHITECTURE.md. The commands document
-themselves with `--help`, settings and exit statuses with the strings below their definitions, and metrics in their
-table. A second text about them would only drift. The results of the acceptance cases come from their tests.
+These are docs/reference and the drawings of ARCHITECTURE.md. The commands document themselves with `--help`, settings
+and exit statuses with the strings below their definitions, and metrics in their table. A second text about them would
+only drift. The results of the acceptance cases come from their tests.
 """
 
 from __future__ import annotations
@@ -88,16 +88,12 @@ def acceptance_page() -> str:
     return f"{NOTICE}\n{conformance_page()}"
 
 
-def security_page() -> str:
-    """Return docs/security.md with the current table of permissions. The rest of the page is written by hand."""
-    page = (ROOT / "docs" / "security.md").read_text()
-    before, _, rest = page.partition(_TABLE_BEGINS)
-    _, _, after = rest.partition(_TABLE_ENDS)
+def permissions_page() -> str:
+    """Return the content of docs/reference/permissions.md."""
     rows = "\n".join(
         f"| `{method}` | {' '.join(cells)} |" for method, asks in PERMISSIONS.items() for cells in _asked(asks)
     )
-    head = "| procedure | operation | on | when | a refusal refuses |\n| --- | --- | --- | --- | --- |"
-    return f"{before}{_TABLE_BEGINS}\n{head}\n{rows}\n{_TABLE_ENDS}{after}"
+    return f"{NOTICE}\n{_PERMISSIONS_HEAD}\n{rows}\n"
 
 
 def _asked(asks: Sequence[Ask]) -> Iterator[list[str]]:
@@ -113,12 +109,19 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/metrics.md": lambda: f"{NOTICE}\n{metrics_page()}",
     "docs/reference/conformance.md": acceptance_page,
-    "docs/security.md": security_page,
+    "docs/reference/permissions.md": permissions_page,
     "ARCHITECTURE.md": lambda: with_drawings((ROOT / "ARCHITECTURE.md").read_text()),
 }
 
-_TABLE_BEGINS = "<!-- The table is written by `make docs` from coordinator_core/permissions.py. -->"
-_TABLE_ENDS = "<!-- End of the table. -->"
+_PERMISSIONS_HEAD = """\
+# Permissions
+
+The operations that each procedure of the API needs, in small letters as `txnctl acl add` takes them; elsewhere they
+are written READ, WRITE and so on, as in Kafka. [security.md](../security.md#who-may-do-what) has the rules of ACLs, and
+those of common programs.
+
+| procedure | operation | on | when | a refusal refuses |
+| --- | --- | --- | --- | --- |"""
 
 _CLI_HEAD = """\
 # txnctl

@@ -2,7 +2,7 @@
 
     python -m bench.soak                                  30 minutes; `make soak` does this
     python -m bench.soak --minutes 5 --without-spark
-    python -m bench.soak --report docs/soak.md            also draws docs/soak.svg
+    python -m bench.soak --report docs/reference/soak.md            also draws docs/reference/soak.svg
 
 In the first three tenths of the time the server is killed repeatedly. Later only clients are killed, and the second
 half is judged. Progress goes to stderr. Exit status: 0 = nothing grows, and readers saw the right records; 1 =

@@ -194,7 +194,7 @@ def test_the_report_says_what_was_judged_and_shows_the_kills() -> None:
     outcome = Outcome("python -m bench.soak", samples, judge(samples), (), 30, 30, 1, 2, 3)
     assert not outcome.is_good
     assert outcome.verdict.startswith("soak: GROWS, memory without buffers and cache, MiB; 2.0 minutes")
-    written = page(outcome, Path("docs/soak.svg"))
+    written = page(outcome, Path("docs/reference/soak.svg"))
     assert "| memory without buffers and cache, MiB | 169.5 | 209.5 | 178.0 | +3600.0 ± 0.0 | GROWS |" in written
     assert "| threads | 7.0 | 7.0 | 9.0 | +0.0 ± 0.0 | level |" in written
     assert "](soak.svg)" in written
@@ -207,7 +207,7 @@ def test_a_report_says_how_old_the_server_was_that_it_judges() -> None:
     samples = run(lambda _at: 100, length=601)
     samples[180] = replace(samples[180], is_after_kill=True)
     outcome = Outcome("python -m bench.soak", samples, judge(samples), (), 30, 30, 1, 2, 3)
-    assert "it was 2.0 minutes old" in page(outcome, Path("docs/soak.svg"))
+    assert "it was 2.0 minutes old" in page(outcome, Path("docs/reference/soak.svg"))
 
 
 def test_a_new_report_keeps_what_was_written_by_hand(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_new_report_keeps_what_was_written_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_committed_report_has_a_part_by_hand_that_a_new_one_would_keep() -> None:
-    assert by_hand(Path("docs/soak.md").read_text()).startswith(BY_HAND)
+    assert by_hand(Path("docs/reference/soak.md").read_text()).startswith(BY_HAND)
 
 
 def test_a_run_is_good_only_if_it_was_whole_and_compared() -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from coordinator_core.backups import BackupStanding, BackupState
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.backups import BackupRefused, KeptBackup, Manifest, backups_in, create_backup, prune
+from coordinator_runtime.backups import BackupRefused, Manifest, StoredBackup, backups_in, create_backup, prune
 from coordinator_runtime.backups.creation import backup_name
 from coordinator_runtime.backups.files import CopyProgress
 from coordinator_runtime.clock import Clock
@@ -109,7 +109,7 @@ class ServerBackups:
         """Look for the newest backup, and schedule the next ones if an interval is set."""
         self._found().on_settled(self._on_looked)
 
-    def _on_looked(self, found: Pending[Sequence[KeptBackup]]) -> None:
+    def _on_looked(self, found: Pending[Sequence[StoredBackup]]) -> None:
         try:
             made = [each.manifest for each in found.result() if each.manifest is not None]
         except Refused as refusal:
@@ -228,7 +228,7 @@ class ServerBackups:
         # Read before the directory is: a backup that completes after the listing would be missing from both.
         work = None if self._work is None or self._work.manifest is not None else self._work
 
-        def with_newest(found: Sequence[KeptBackup]) -> Sequence[BackupStanding]:
+        def with_newest(found: Sequence[StoredBackup]) -> Sequence[BackupStanding]:
             standings = [*map(_standing, found)]
             if work is not None and backup_name(work.created_ms) not in (each.name for each in standings):
                 standings.append(work.standing())
@@ -236,13 +236,13 @@ class ServerBackups:
 
         return self._found().map(with_newest)
 
-    def _found(self) -> Pending[Sequence[KeptBackup]]:
+    def _found(self) -> Pending[Sequence[StoredBackup]]:
         """List the backups in the directory. Refused UNKNOWN_SERVER_ERROR."""
 
-        def look() -> Sequence[KeptBackup]:
+        def look() -> Sequence[StoredBackup]:
             return backups_in(self._settings.directory) if self._settings.directory.exists() else ()
 
-        def refused(error: Exception) -> Sequence[KeptBackup]:
+        def refused(error: Exception) -> Sequence[StoredBackup]:
             if isinstance(error, BackupRefused):
                 raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
             raise error
@@ -295,7 +295,7 @@ class ServerBackups:
         }
 
 
-def _standing(kept: KeptBackup) -> BackupStanding:
+def _standing(kept: StoredBackup) -> BackupStanding:
     manifest = kept.manifest
     if manifest is None:
         return BackupStanding(kept.path.name, BackupState.UNREADABLE, reason=kept.problem)

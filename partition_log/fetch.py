@@ -30,7 +30,7 @@ from coordinator_runtime.store import Family, Store, StoreDamaged, StoreUnreadab
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
-from partition_log.leadership import check_line, check_range, epoch_at
+from partition_log.leadership import check_leader_epochs, check_range, epoch_at
 from partition_log.reading import PartitionRead, ReadBudget
 from partition_log.records import DamageFound, RecordsRead
 from partition_log.requests import Fetch, FetchItem, FetchResult
@@ -259,7 +259,7 @@ class Fetcher:
             position.head = position.head or head
             return
         read, item, position.head = position.read, position.item, head
-        check_line(
+        check_leader_epochs(
             head,
             item.fetch_offset,
             current_leader_epoch=item.current_leader_epoch,

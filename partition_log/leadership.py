@@ -81,7 +81,7 @@ def divergence(head: PartitionHead, last_read_epoch: int, offset: int) -> Diverg
     return Divergence(epoch, min(offset, end_offset))
 
 
-def check_line(
+def check_leader_epochs(
     head: PartitionHead, offset: int, *, current_leader_epoch: int | None, last_read_epoch: int | None
 ) -> None:
     """Return only if everything that a reader at the offset has read is in this log, as far as its epochs can tell.

@@ -16,7 +16,7 @@ from coordinator_runtime.worker import Worker, WorkerLost
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
-from partition_log.leadership import check_line, epoch_at
+from partition_log.leadership import check_leader_epochs, epoch_at
 from partition_log.reading import ReadBudget, bound_of
 from partition_log.requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListOffsets, OffsetQuery, OffsetResult
 from partition_log.service import LogService
@@ -58,7 +58,7 @@ class PositionService:
             return OffsetResult(placed.name, offset, timestamp_ms, leader_epoch=epoch)
 
         try:
-            check_line(head, 0, current_leader_epoch=query.current_leader_epoch, last_read_epoch=None)
+            check_leader_epochs(head, 0, current_leader_epoch=query.current_leader_epoch, last_read_epoch=None)
             place = self._position(query, placed, head, isolation, context, budget)
         except Refused as refusal:
             return settled(OffsetResult(query.name, error=refusal))

@@ -108,7 +108,7 @@ class CountersShard:
         if csn > (self._values.get(_CSN) or 0):
             raise Refused(ErrorCode.INVALID_REQUEST, f"csn {csn} was never given to an outcome")
 
-    def check_line(self, producer_id: int) -> None:
+    def check_incarnation(self, producer_id: int) -> None:
         """Raise Refused INVALID_REQUEST unless this incarnation may have given the producer id.
 
         No producer has an id of a lost incarnation any more, and an outcome that was decided there does not apply here.

@@ -76,7 +76,7 @@ class ProducerOwners:
             counters.check_given(marker.producer_id, marker.csn)
             found = self._find(marker.producer_id)
             if found is None:
-                counters.check_line(marker.producer_id)
+                counters.check_incarnation(marker.producer_id)
                 number = OutcomeNumber(marker.coordinator_shard, marker.csn)
                 written = UnownedMarkerWritten(number, ordinal, marker.producer_id)
                 return Decision(records=(Record(COUNTERS, written, cause="foreign"),))

@@ -26,8 +26,8 @@ from coordinator_runtime.backups.files import BackupRefused as BackupRefused
 from coordinator_runtime.backups.manifest import Manifest as Manifest
 from coordinator_runtime.backups.restoration import Restored as Restored
 from coordinator_runtime.backups.restoration import restore as restore
-from coordinator_runtime.backups.shelf import KeptBackup as KeptBackup
-from coordinator_runtime.backups.shelf import backups_in as backups_in
-from coordinator_runtime.backups.shelf import prunable as prunable
-from coordinator_runtime.backups.shelf import prune as prune
+from coordinator_runtime.backups.stored import StoredBackup as StoredBackup
+from coordinator_runtime.backups.stored import backups_in as backups_in
+from coordinator_runtime.backups.stored import prunable as prunable
+from coordinator_runtime.backups.stored import prune as prune
 from coordinator_runtime.backups.verification import verify_backup as verify_backup

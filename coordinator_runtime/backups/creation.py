@@ -17,7 +17,7 @@ from coordinator_runtime.backups.files import (
     refused_in_words,
 )
 from coordinator_runtime.backups.manifest import LAYOUT, BackedUpFile, Manifest, write_manifest
-from coordinator_runtime.backups.shelf import PARTIAL_SUFFIX, backups_in, shelf_held
+from coordinator_runtime.backups.stored import PARTIAL_SUFFIX, backups_in, shelf_held
 from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.rocks.opening import Found, inspect
 from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirectory, sync_directory

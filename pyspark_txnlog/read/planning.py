@@ -398,10 +398,10 @@ def _compared(connection: Connection, options: SourceOptions, positions: list[Po
         for place in places_of(options, found)
         if isinstance(place, Position) and place.leader_epoch is not None
     ]
-    return compare_lines(connection, options, positions, asked) if asked else positions
+    return compare_incarnations(connection, options, positions, asked) if asked else positions
 
 
-def compare_lines(
+def compare_incarnations(
     connection: Connection,
     options: SourceOptions,
     positions: list[Positions],

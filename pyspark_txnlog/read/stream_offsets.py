@@ -159,7 +159,7 @@ def still_standing(before: Vector, ranges: Sequence[OffsetRange]) -> dict[Partit
     return {place: before[place] if before.get(place, ())[:2] == at[:2] else at for place, at in bare.items()}
 
 
-def changed_lines(before: Vector, positions: Sequence[Positions]) -> list[tuple[Positions, Position]]:
+def changed_incarnations(before: Vector, positions: Sequence[Positions]) -> list[tuple[Positions, Position]]:
     """Return the partitions with a changed leader epoch, each with the position of the stream. The server must compare
     their logs with those that were read."""
     changed: list[tuple[Positions, Position]] = []

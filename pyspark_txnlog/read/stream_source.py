@@ -32,7 +32,7 @@ from pyspark_txnlog.read.stream_offsets import (
     as_positions,
     beginnings,
     behind_hidden,
-    changed_lines,
+    changed_incarnations,
     check_named,
     from_json,
     go_on,
@@ -242,10 +242,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _compared(self, before: Vector, positions: list[Positions]) -> list[Positions]:
         """Return the positions, with the server's comparison of logs whose leader epoch has changed."""
-        from pyspark_txnlog.read.planning import compare_lines, shared_connection
+        from pyspark_txnlog.read.planning import compare_incarnations, shared_connection
 
-        asked = changed_lines(before, positions)
-        return compare_lines(shared_connection(self._options), self._options, positions, asked) if asked else positions
+        asked = changed_incarnations(before, positions)
+        return (
+            compare_incarnations(shared_connection(self._options), self._options, positions, asked)
+            if asked
+            else positions
+        )
 
     def _measured(
         self, limits: TriggerLimits, ranges: list[OffsetRange]

@@ -35,7 +35,7 @@ def _one_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def _not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fetch, "check_line", lambda *_arguments, **_named: None)
+    patch.setattr(fetch, "check_leader_epochs", lambda *_arguments, **_named: None)
 
 
 def _range_not_checked(patch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def producer_ids_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def markers_of_lost_lines(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CountersShard, "check_line", lambda _counters, _producer_id: None)
+    patch.setattr(CountersShard, "check_incarnation", lambda _counters, _producer_id: None)
 
 
 def deltas_across_lost_lines(patch: pytest.MonkeyPatch) -> None:

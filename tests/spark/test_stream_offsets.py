@@ -20,7 +20,7 @@ from pyspark_txnlog.read.stream_offsets import (
     as_positions,
     beginnings,
     behind_hidden,
-    changed_lines,
+    changed_incarnations,
     from_json,
     go_on,
     still_standing,
@@ -143,10 +143,14 @@ def test_a_topic_that_is_gone_is_a_loss() -> None:
 def test_a_new_leader_epoch_alone_is_no_loss_but_is_asked_about() -> None:
     before = {("t", 0): StreamPosition(ID, 5, 0)}
     now = at(0, 9, epoch=1)
-    assert changed_lines(before, [now]) == [(now, Position(5, 0))]
+    assert changed_incarnations(before, [now]) == [(now, Position(5, 0))]
     assert [found.start_offset for found in go_on(STRICT, before, [now])] == [5]
-    assert changed_lines(before, [at(0, 9)]) == changed_lines(before, [at(0, 9, topic_id=OTHER_ID, epoch=1)]) == []
-    assert changed_lines({("t", 0): StreamPosition(ID, 5, None)}, [now]) == []
+    assert (
+        changed_incarnations(before, [at(0, 9)])
+        == changed_incarnations(before, [at(0, 9, topic_id=OTHER_ID, epoch=1)])
+        == []
+    )
+    assert changed_incarnations({("t", 0): StreamPosition(ID, 5, None)}, [now]) == []
 
 
 @given(st.integers(0, 50), st.integers(0, 50))

@@ -15,9 +15,9 @@ import pytest
 from coordinator_runtime import backups
 from coordinator_runtime.backups import (
     BackupRefused,
-    KeptBackup,
     Manifest,
     Restored,
+    StoredBackup,
     backups_in,
     create_backup,
     create_backup_of_stopped,
@@ -456,7 +456,7 @@ def test_old_backups_go_and_those_of_other_stores_and_unreadable_ones_stay(
     other.store.close()
     flip_bit(backed_up.shelf / made[1].name / "manifest.json")
 
-    def names(found: list[KeptBackup] | tuple[KeptBackup, ...]) -> list[str]:
+    def names(found: list[StoredBackup] | tuple[StoredBackup, ...]) -> list[str]:
         return [backup.path.name for backup in found]
 
     removed = prune(backed_up.shelf, keep=1)

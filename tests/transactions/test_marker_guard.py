@@ -22,9 +22,9 @@ def test_a_marker_for_a_producer_of_a_lost_line_is_refused() -> None:
     counters = CountersShard(Journal(), Incarnation(7, IncarnationCause.RESTORE))
     records: list[Record] = []
     ours = counters.next_producer_id(records)
-    counters.check_line(ours)
+    counters.check_incarnation(ours)
     with pytest.raises(Refused, match="is of a line of the store that ended") as refused:
-        counters.check_line(ours - 1)
+        counters.check_incarnation(ours - 1)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 

@@ -24,7 +24,7 @@ from txnctl.output import Column, OutputFormat, Row, moment, print_document, pri
 
 if TYPE_CHECKING:
     from coordinator_client.transport.connection import Connection
-    from coordinator_runtime.backups import KeptBackup, Manifest
+    from coordinator_runtime.backups import Manifest, StoredBackup
     from coordinator_runtime.backups.files import CopyProgress
 
 app = typer.Typer(
@@ -156,7 +156,7 @@ def list_backups(
         from coordinator_runtime.backups import backups_in
 
         with _refusals_in_words():
-            rows = [_row_of_kept(each) for each in backups_in(directory)]
+            rows = [_row_of_stored(each) for each in backups_in(directory)]
     print_list(rows, _COLUMNS, output, empty="there are no backups")
 
 
@@ -215,7 +215,9 @@ def prune(
     with _refusals_in_words():
         found = prunable(directory, keep) if dry_run else prune_now(directory, keep)
     state = "would be removed" if dry_run else "removed"
-    print_list([{**_row_of_kept(each), "state": state} for each in found], _COLUMNS, output, empty="nothing to remove")
+    print_list(
+        [{**_row_of_stored(each), "state": state} for each in found], _COLUMNS, output, empty="nothing to remove"
+    )
 
 
 def restore(
@@ -323,10 +325,10 @@ def _row_of(manifest: Manifest) -> Row:
     }
 
 
-def _row_of_kept(kept: KeptBackup) -> Row:
-    if kept.manifest is not None:
-        return _row_of(kept.manifest)
-    return {"name": kept.path.name, "state": "unreadable", "reason": kept.problem}
+def _row_of_stored(stored: StoredBackup) -> Row:
+    if stored.manifest is not None:
+        return _row_of(stored.manifest)
+    return {"name": stored.path.name, "state": "unreadable", "reason": stored.problem}
 
 
 def _row_of_message(found: admin_pb2.BackupDescription) -> Row:

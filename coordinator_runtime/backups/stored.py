@@ -19,7 +19,7 @@ _LOCK_NAME: Final = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptBackup:
+class StoredBackup:
     """A finished backup."""
 
     path: Path
@@ -29,18 +29,18 @@ class KeptBackup:
     """Description of a problem with the backup; empty if none is known."""
 
 
-def backups_in(directory: Path) -> Sequence[KeptBackup]:
+def backups_in(directory: Path) -> Sequence[StoredBackup]:
     """Return the finished backups, the oldest first. Only their manifests are read. Raises BackupRefused."""
     with refused_in_words(f"the backup directory {directory} cannot be read"):
         found = sorted(path for path in directory.iterdir() if path.is_dir() and path.suffix != PARTIAL_SUFFIX)
     return [_kept(path) for path in found]
 
 
-def _kept(path: Path) -> KeptBackup:
+def _kept(path: Path) -> StoredBackup:
     try:
-        return KeptBackup(path, read_manifest(path))
+        return StoredBackup(path, read_manifest(path))
     except BackupRefused as refusal:
-        return KeptBackup(path, None, str(refusal))
+        return StoredBackup(path, None, str(refusal))
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def shelf_held(directory: Path) -> Iterator[None]:
             yield
 
 
-def prune(directory: Path, keep: int) -> Sequence[KeptBackup]:
+def prune(directory: Path, keep: int) -> Sequence[StoredBackup]:
     """Remove all but the newest `keep` backups of each store, and all that were cut short. Return the removed ones.
 
     Backups that cannot be read, or are being restored, stay. Raises BackupRefused."""
@@ -65,7 +65,7 @@ def prune(directory: Path, keep: int) -> Sequence[KeptBackup]:
         return [backup for backup in prunable(directory, keep) if _removed(backup.path)]
 
 
-def prunable(directory: Path, keep: int) -> Sequence[KeptBackup]:
+def prunable(directory: Path, keep: int) -> Sequence[StoredBackup]:
     """Return the backups that `prune` would remove now, the oldest first. Raises BackupRefused."""
     older, newer = [], Counter[str]()
     for backup in reversed(backups_in(directory)):

@@ -3,7 +3,7 @@
 The owned partitions of a member are those of its newest heartbeat. So a decision is of use only once the member has
 learned of it. Two things could come before that. The same heartbeat could be decided again: `Question` prevents that.
 Or a newer one comes, from a client that gave up the older: then both get one answer, with the whole assignment
-(decision 55).
+(decision 17).
 """
 
 from __future__ import annotations

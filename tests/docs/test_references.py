@@ -117,3 +117,8 @@ def test_a_decision_is_named_by_the_number_of_the_page_that_the_link_leads_to() 
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         for said, page in re.findall(r"\[decision (\d+)\]\([^)]*?(\d{4})-", path.read_text()):
             assert int(said) == int(page), f"{path.name}: decision {said} leads to page {page}"
+
+
+def test_a_decision_has_at_most_400_words() -> None:
+    words = {path.name: len(path.read_text().split()) for path in (ROOT / "docs" / "decisions").glob("*.md")}
+    assert {name: count for name, count in words.items() if count > 400} == {}

@@ -33,10 +33,10 @@ def backups_in(directory: Path) -> Sequence[StoredBackup]:
     """Return the finished backups, the oldest first. Only their manifests are read. Raises BackupRefused."""
     with refused_in_words(f"the backup directory {directory} cannot be read"):
         found = sorted(path for path in directory.iterdir() if path.is_dir() and path.suffix != PARTIAL_SUFFIX)
-    return [_kept(path) for path in found]
+    return [_read(path) for path in found]
 
 
-def _kept(path: Path) -> StoredBackup:
+def _read(path: Path) -> StoredBackup:
     try:
         return StoredBackup(path, read_manifest(path))
     except BackupRefused as refusal:

@@ -153,7 +153,8 @@ def prose_in(path: Path, root: Path = ROOT) -> Iterator[Prose]:
 
 def _sources(package: Path) -> Iterator[Path]:
     for path in sorted(package.rglob("*")):
-        left_out = {"tests", "target", "__pycache__"} & set(path.parts) or "_pb2" in path.name
+        folders = path.relative_to(package).parts
+        left_out = {"tests", "target", "__pycache__"} & set(folders) or "_pb2" in path.name
         if path.suffix in (".py", ".pyi", ".rs", ".proto") and not left_out:
             yield path
 

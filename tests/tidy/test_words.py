@@ -100,6 +100,14 @@ def test_sentences_are_counted_by_their_words() -> None:
     assert a_docstring("Told to whoever asks.\nNobody does.\nA caller.").dialect_lines == 2
 
 
+def test_a_tree_below_a_folder_of_tests_is_counted(tmp_path: Path) -> None:
+    root = tmp_path / "tests"
+    (root / "proto" / "tests").mkdir(parents=True)
+    (root / "proto" / "a.py").write_text('"""One."""\n')
+    (root / "proto" / "tests" / "b.py").write_text('"""Two."""\n')
+    assert [each.text for each in prose_by_package(["proto"], root)["proto"]] == ["One."]
+
+
 def test_prose_is_found_in_every_language(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text('"""One."""\nSIZE = 1  # Two\n"""Three."""\n# Four,\n# five.\nX = 2  # noqa: E501\n')
     (tmp_path / "a.rs").write_text("//! One.\n\n/// Two,\n/// three.\nfn main() {}  // not alone\n// Four.\n")

@@ -58,9 +58,10 @@ class _ErrorClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorClass
     ERROR_CLASS_RETRY: _ErrorClass.ValueType  # 1
     """Send the same request again after a pause. Nothing was changed."""
     ERROR_CLASS_REFRESH: _ErrorClass.ValueType  # 2
-    """This server does not serve the request now, and nothing was changed. Look the coordinator up again
-    (FindCoordinator), then send the same request again, with pauses as for RETRY. After FENCED_LEADER_EPOCH read the
-    present leader epoch instead (FetchResult.leader_epoch, or DescribeTopics), and send that.
+    """This server does not serve the request now, for example because it shuts down, and nothing was changed. Look the
+    coordinator up again (FindCoordinator), then send the same request again, with pauses as for RETRY. After
+    FENCED_LEADER_EPOCH read the present leader epoch instead (FetchResult.leader_epoch, or DescribeTopics), and send
+    that.
     """
     ERROR_CLASS_ABORT: _ErrorClass.ValueType  # 3
     """Abort the transaction (EndTxn); the producer can go on with the next one. A producer without a transactional id has
@@ -101,9 +102,10 @@ batch is in the log already, at an offset that is no longer known.
 ERROR_CLASS_RETRY: ErrorClass.ValueType  # 1
 """Send the same request again after a pause. Nothing was changed."""
 ERROR_CLASS_REFRESH: ErrorClass.ValueType  # 2
-"""This server does not serve the request now, and nothing was changed. Look the coordinator up again
-(FindCoordinator), then send the same request again, with pauses as for RETRY. After FENCED_LEADER_EPOCH read the
-present leader epoch instead (FetchResult.leader_epoch, or DescribeTopics), and send that.
+"""This server does not serve the request now, for example because it shuts down, and nothing was changed. Look the
+coordinator up again (FindCoordinator), then send the same request again, with pauses as for RETRY. After
+FENCED_LEADER_EPOCH read the present leader epoch instead (FetchResult.leader_epoch, or DescribeTopics), and send
+that.
 """
 ERROR_CLASS_ABORT: ErrorClass.ValueType  # 3
 """Abort the transaction (EndTxn); the producer can go on with the next one. A producer without a transactional id has
@@ -349,7 +351,8 @@ class RequestHeader(_message.Message):
     """
     client_txn_version: _builtins.int
     """Version of the transaction protocol that the client speaks. 1: the epoch stays the same from transaction to
-    transaction. 2: EndTxn returns a new epoch for the next transaction (KIP-890). Default 0 means 2.
+    transaction, so a late request can end up in the next one. 2: EndTxn returns a new epoch for the next transaction
+    (KIP-890). Default 0 means 2.
     """
     refuse_concurrent: _builtins.bool
     """True: CONCURRENT_TRANSACTIONS (51) is answered at once, as a Kafka broker does. Default false: the request waits on

@@ -147,7 +147,8 @@ class GroupServiceServicer(object):
     def ConsumerGroupHeartbeat(self, request, context):
         """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the session
         timeout is removed, and others get its partitions. The timeout is the server's group_consumer_session_timeout_ms,
-        45 s by default; AlterGroupConfigs sets it for one group.
+        45 s by default; AlterGroupConfigs sets it for one group. Send one heartbeat at a time: a new one ends the wait of
+        the member's older one, and both may get the same answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

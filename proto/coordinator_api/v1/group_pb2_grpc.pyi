@@ -53,7 +53,8 @@ class GroupServiceStub:
     ConsumerGroupHeartbeat: _grpc.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupHeartbeatRequest, _group_pb2.ConsumerGroupHeartbeatResponse]
     """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the session
     timeout is removed, and others get its partitions. The timeout is the server's group_consumer_session_timeout_ms,
-    45 s by default; AlterGroupConfigs sets it for one group.
+    45 s by default; AlterGroupConfigs sets it for one group. Send one heartbeat at a time: a new one ends the wait of
+    the member's older one, and both may get the same answer.
     """
     ConsumerGroupDescribe: _grpc.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]
     """Returns the state of consumer groups, durable as of the answer."""
@@ -96,7 +97,8 @@ class GroupServiceAsyncStub(GroupServiceStub):
     ConsumerGroupHeartbeat: _aio.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupHeartbeatRequest, _group_pb2.ConsumerGroupHeartbeatResponse]  # type: ignore[assignment]
     """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the session
     timeout is removed, and others get its partitions. The timeout is the server's group_consumer_session_timeout_ms,
-    45 s by default; AlterGroupConfigs sets it for one group.
+    45 s by default; AlterGroupConfigs sets it for one group. Send one heartbeat at a time: a new one ends the wait of
+    the member's older one, and both may get the same answer.
     """
     ConsumerGroupDescribe: _aio.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]  # type: ignore[assignment]
     """Returns the state of consumer groups, durable as of the answer."""
@@ -166,7 +168,8 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_group_pb2.ConsumerGroupHeartbeatResponse, _abc.Awaitable[_group_pb2.ConsumerGroupHeartbeatResponse]]:
         """Consumer: join, stay, acknowledge revocations, get the assignment, leave. A member that sends none for the session
         timeout is removed, and others get its partitions. The timeout is the server's group_consumer_session_timeout_ms,
-        45 s by default; AlterGroupConfigs sets it for one group.
+        45 s by default; AlterGroupConfigs sets it for one group. Send one heartbeat at a time: a new one ends the wait of
+        the member's older one, and both may get the same answer.
         """
 
     @_abc_1.abstractmethod

@@ -10,9 +10,9 @@ and a longer value, as Kafka's readers do.
 
 If one write makes both the marker and the last batch of its transaction, the marker is a tail after that batch, in the
 same row of LOG. The batch has the other fields. So a Transact writes one row for each partition in place of two.
-`batch_length` tells where the batch ends and the tail begins. The marker has the offset after the batch. The row's key
-has that offset too, because it always has the greatest offset of the row. A marker before the payload
-was rejected, because Fetch serves a batch as one slice. So was a flag in the header, which the client's checksum covers.
+`batch_length` tells where the batch ends and the tail begins. The marker has the offset after the batch. The row's
+key has that offset too, because it always has the greatest offset of the row. A marker before the payload was
+rejected, because Fetch serves a batch as one slice. So was a flag in the header, which the client's checksum covers.
 
 ```
  0 kind (1)           u8     6 coordinator_epoch  i32    26 first_offset of the transaction  i64

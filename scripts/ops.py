@@ -160,6 +160,10 @@ def cluster(overlay: str) -> None:
             raise Failed("\n".join([f"{manifest['kind']}:", *problems]))
 
 
+def restore_pod() -> None:
+    run("kubernetes-validate", "--strict", "--quiet", OPS / "kubernetes/txn-restore.yaml")
+
+
 def meets_itself(overlay: str) -> None:
     """Check conditions that no schema can express: the parts of an overlay must find each other."""
     found = {manifest["kind"]: manifest for manifest in manifests(overlay)}
@@ -243,6 +247,7 @@ CHECKS: Final = (
         Check(f"overlay {overlay}: its parts find each other", "go", partial(meets_itself, overlay))
         for overlay in OVERLAYS
     ),
+    Check("the pod that restores is strictly valid", "kubernetes-validate", restore_pod),
     Check("rules and configurations of Prometheus are valid", "promtool", rules),
     Check("every rule does what its unit tests say", "promtool", rule_tests),
     Check("every query of the dashboard can be read", "promtool", dashboard_queries),

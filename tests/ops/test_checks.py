@@ -35,6 +35,7 @@ FLAWS = (
     Flaw(
         "kubernetes/base/statefulset.yaml", "enableServiceLinks: false\n", "", "overlay prod: its parts find each other"
     ),
+    Flaw("kubernetes/txn-restore.yaml", "volumeMounts:", "volumeMount:", "the pod that restores"),
     Flaw(
         "kubernetes/base/networkpolicy.yaml",
         "    matchLabels: {app.kubernetes.io/name: txn-coordinator}",

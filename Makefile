@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 help: ## List these targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-15s %s\n", $$1, $$2}'
 
-demo: ## Run the whole story on 336,776 real flights: crashes, fencing, aborts, and a Spark job that checks every row
+demo: ## Write 336,776 real flights with crashes, fencing and aborts, and check every row with a Spark job
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py
 	@.venv/bin/python examples/demo.py
@@ -26,17 +26,17 @@ demo-streaming: ## Copy the flights from topic to topic with Spark, exactly once
 	@$(PYTHON) scripts/java.py
 	@.venv/bin/python examples/demo_streaming.py
 
-demo-secure: ## Write the flights with security on, show what is refused, lose the disk, and go on from a backup
+demo-secure: ## Write the flights with security on, show the refusals, lose the disk, and continue from a backup
 	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python examples/demo_secure.py
 
-test: venv ## Run what must pass before a change: all tests but the long ones, and `make lowest`, eight to nine minutes on two idle cores
+test: venv ## Run the tests that every change must pass: all but the long ones, and `make lowest`, eight to nine minutes on two idle cores
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@$(MAKE) lowest
 	@.venv/bin/python -m pytest -n auto --dist loadgroup -m "not long"
 
-test-long: venv ## Run the long tests, and properties with four times the examples: half an hour (TENTH=0 to 9, or TENTH=turn for that of the commit)
+test-long: venv ## Run the long tests, and properties with four times the examples: half an hour (TENTH=0 to 9 for a tenth, TENTH=turn for the tenth of the commit)
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@.venv/bin/python -m pytest -n auto --dist loadgroup -m "long or hypothesis" --hypothesis-profile=thorough --tenth="$(TENTH)"
@@ -44,14 +44,14 @@ test-long: venv ## Run the long tests, and properties with four times the exampl
 fast: venv ## Run the fast tests on all cores: no real processes, no Spark, two to three minutes on two idle cores
 	@.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark"
 
-slow: venv ## Run only those of `make test` that start processes or Spark
+slow: venv ## Run the tests of `make test` that start processes or Spark
 	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python -m pytest -m "(slow or spark) and not long"
 
-mutants: venv ## Put bugs into the product on purpose, and say which seed of the simulation caught each
+mutants: venv ## Run the simulation on mutants of the product, and print the seed that catches each
 	@.venv/bin/python -m tests.simulation.catching
 
-fuzz: venv ## Send what nobody would send to everything that takes bytes from outside, a minute for each way in (ARGS="--list")
+fuzz: venv ## Fuzz every input that takes bytes from outside, a minute each (ARGS="--list")
 	@.venv/bin/python -m tests.fuzz $(ARGS)
 
 # Where other versions of a library can show: messages and their compression, transports and security, settings, what
@@ -61,17 +61,17 @@ OF_LIBRARIES := $(addprefix tests/,cli client formats log/test_payloads.py logs 
 OF_OURS_ALONE := $(addprefix --ignore=tests/,$(addsuffix .py,client/test_cancelled_producer client/test_interrupted_consumer \
 	client/test_interrupted_producer client/test_left_behind client/test_producer_faults server/test_crash_points))
 
-lowest: ## Run the tests that meet a library, and some that kill servers, on the lowest versions we promise to work with
+lowest: ## Run the tests that use a library, and some that kill servers, with the lowest supported versions
 	@$(PYTHON) scripts/venv.py lowest
 	@.venv-lowest/bin/python scripts/native.py --built
 	@.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "((not slow and not spark) or kill) and not long" -p no:cacheprovider $(OF_LIBRARIES) $(OF_OURS_ALONE)
 
-lowest-spark: ## Run the tests with Spark on the lowest Spark we promise to work with; make test has the newest
+lowest-spark: ## Run the tests with Spark on the lowest supported Spark; make test has the newest
 	@$(PYTHON) scripts/venv.py lowest-spark
 	@$(PYTHON) scripts/java.py
 	@.venv-lowest-spark/bin/python -m pytest -m spark tests/spark $(ARGS)
 
-check: venv ## Check format, lint, types, the import law, import cycles, dead code, that generated code and docs are fresh, and that the wire keeps its promise
+check: venv ## Check format, lint, types, imports and their cycles, dead code, the freshness of generated files, and the compatibility of the wire
 	@.venv/bin/ruff format --check --diff --quiet . || { echo 'not formatted: run make fmt' >&2; exit 1; }
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy $(PACKAGES) $(TYPED)
@@ -83,7 +83,7 @@ check: venv ## Check format, lint, types, the import law, import cycles, dead co
 	@.venv/bin/python scripts/docs.py --check
 	@.venv/bin/python -m scripts.wire
 
-fmt: venv ## Format the code and repair what the linter can repair
+fmt: venv ## Format the code and apply the repairs of the linter
 	@.venv/bin/ruff check --fix-only --quiet .
 	@.venv/bin/ruff format .
 
@@ -91,13 +91,13 @@ generate: ## Generate the Python code of the .proto files
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py
 
-promise: venv ## Promise what is new in the messages of today, in proto/promised.txt, which `make check` holds later ones to
+promise: venv ## Add new messages and fields to proto/promised.txt, which `make check` compares with later ones
 	@.venv/bin/python -m scripts.wire --write
 
 docs: venv ## Write the generated pages: docs/reference, and the drawings of ARCHITECTURE.md
 	@.venv/bin/python scripts/docs.py
 
-stored-format: venv ## Note the rows that are stored today (tests/formats), after rows or fields were added to the stored form
+stored-format: venv ## Write examples of today's rows into tests/formats, after rows or fields were added to the stored form
 	@.venv/bin/python -m tests.formats.making
 
 lock: ## Write requirements/*.txt again after a change of a dependency, keeping chosen versions
@@ -116,7 +116,7 @@ native: venv ## Check the compiled transport (clippy, cargo test), build it, and
 	@$(PYTHON) scripts/venv.py native
 	@.venv/bin/python scripts/native.py
 
-dist: ## Build what is published into dist/: source archive and wheel, in well under a minute (needs no other target)
+dist: ## Build source archive and wheel into dist/, in well under a minute (needs no other target)
 	@$(PYTHON) scripts/venv.py dist
 	@.venv-dist/bin/python -m scripts.dist
 
@@ -128,35 +128,35 @@ ops: ## Check everything in ops/, without network, cluster or container: image, 
 	@$(PYTHON) scripts/venv.py ops
 	@.venv-ops/bin/python scripts/ops.py $(ARGS)
 
-ops-files: ## Write the files of ops/ that are made from others: dashboard and PrometheusRule
+ops-files: ## Generate the dashboard and the PrometheusRule in ops/
 	@$(PYTHON) scripts/venv.py ops
 	@.venv-ops/bin/python -m ops.grafana.build
 	@.venv-ops/bin/python -m ops.kubernetes.build
 
-sbom: ## Write what the product is made of into dist/, as CycloneDX
+sbom: ## Write the bill of materials into dist/, as CycloneDX
 	@$(PYTHON) scripts/venv.py ops
 	@.venv-ops/bin/python scripts/sbom.py $(ARGS)
 
-audit: ## Look the locked packages up in the database of known weaknesses (needs a network)
+audit: ## Look for known weaknesses of the locked packages (needs a network)
 	@$(PYTHON) scripts/venv.py ops
 	@.venv-ops/bin/python scripts/audit.py
 
-java: ## Say whether the Java that Spark needs is there
+java: ## Check for the Java that Spark needs
 	@$(PYTHON) scripts/java.py && echo 'Java: OK'
 
-bench: venv ## Measure everything, with Kafka beside it where a JDK and Maven are: about an hour (ARGS="--quick", ARGS="transactions --kafka none")
+bench: venv ## Measure everything, beside Kafka if a JDK and Maven are installed: about an hour (ARGS="--quick", ARGS="transactions --kafka none")
 	@.venv/bin/python -m bench $(ARGS)
 
-soak: venv ## Load a server for half an hour among kills, and say whether anything grows (ARGS="--minutes 5 --without-spark")
+soak: venv ## Load a server for half an hour, kill it now and then, and report growth (ARGS="--minutes 5 --without-spark")
 	@.venv/bin/python -m bench.soak --report docs/reference/soak.md $(ARGS)
 
-profile: venv ## Say where the microseconds of a transaction go in the server, under the load of 64 producers
+profile: venv ## Print the parts of a transaction's processor time in the server, under the load of 64 producers
 	@.venv/bin/python -m bench.profile $(ARGS)
 
-dev: venv ## Run a server on a throw-away directory
+dev: venv ## Run a server on a temporary directory
 	@.venv/bin/txnctl dev
 
-clean: ## Remove virtual environments, caches and what the build left
+clean: ## Remove virtual environments, caches and build output
 	@rm -rf .venv .venv-lowest .venv-lowest-spark .venv-generate .venv-lock .venv-native .venv-dist .venv-ops .cache build dist native_transport/target
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

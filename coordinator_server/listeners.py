@@ -36,7 +36,7 @@ from coordinator_server.security.authentication import (
     NameRule,
     refusals_of,
 )
-from coordinator_server.security.reloading_credentials import Kept, ReloadingCredentials
+from coordinator_server.security.reloading_credentials import Reloading, ReloadingCredentials
 from coordinator_server.security.tls import ClientAuth, TlsFiles, TlsRefused
 from coordinator_server.security.tokens import ReloadingTokens
 from coordinator_server.validation import SettingPath
@@ -87,7 +87,7 @@ class Identities:
         return cls(None if tokens_file is None else ReloadingTokens(tokens_file, clock), jwts, names)
 
     @property
-    def kept(self) -> list[Kept]:
+    def reloading(self) -> list[Reloading]:
         """Identities that are reloaded from files."""
         return [each for each in (self.tokens, self.jwts) if each is not None]
 

@@ -244,8 +244,8 @@ class _Process:
 
     def _watch_credentials(self) -> None:
         """Reload certificates, tokens and quotas when they change, for as long as the loop runs."""
-        others = [each for each in (self._metrics_credentials, self._quotas.kept) if each is not None]
-        CredentialsWatch([*self._listeners.credentials, *others, *self._listeners.identities.kept]).start()
+        others = [each for each in (self._metrics_credentials, self._quotas.reloading) if each is not None]
+        CredentialsWatch([*self._listeners.credentials, *others, *self._listeners.identities.reloading]).start()
 
     def _advertised(self) -> Address:
         advertised = self._config.advertised
@@ -323,12 +323,12 @@ class _Process:
 
     def _connection_numbers(self) -> ConnectionNumbers:
         """Return the metrics of connections. On the thread of a scrape."""
-        kept = {str(each.address): each.credentials for each in self._listeners.opened}
+        by_address = {str(each.address): each.credentials for each in self._listeners.opened}
         if self._metrics is not None:
-            kept[str(self._metrics_address(self._metrics))] = self._metrics_credentials
+            by_address[str(self._metrics_address(self._metrics))] = self._metrics_credentials
         certificates = {
             listen: CertificateNumbers(each.current.ends_ms, each.refusal is not None)
-            for listen, each in kept.items()
+            for listen, each in by_address.items()
             if each is not None
         }
         insecure = len(self._config.insecure_listeners())

@@ -126,27 +126,27 @@ those of common programs.
 _CLI_HEAD = """\
 # txnctl
 
-One program: it runs a server, asks a running one, and looks into the directory of a stopped one.
+One program that runs a server, queries a running one, and inspects the directory of a stopped one.
 
 - **Which server.** `--server HOST:PORT`, else the variable `{server_variable}`, else {default_server}.
 - **Output.** `-o table` is for people, and its layout may change. `-o json` and `-o yaml` are for programs: they carry
   every field, with the units in the names (`start_ms`, `size_bytes`). A stream (`consume`, `log dump`) comes as one
   JSON object per line, or as the items of one YAML list. Bytes that are no UTF-8 are written as `{{"base64": "..."}}`,
   and `produce` takes them back: `txnctl consume a -o json | txnctl produce b --format json` copies a topic.
-- **Stdout holds the result and nothing else**; words for people go to stderr. A reader that leaves early (`| head`)
-  ends the command quietly, with status 0.
-- **Waiting.** A server that cannot be reached is told at once. `txnctl --wait 30s COMMAND ...` waits until one takes
-  work, for at most so long, and says on stderr what it waits for; once the time is over, the server is asked as it is.
-  That suits a script that has just started a server, or restarted one: `txnctl --wait 60s health`.
-- **TLS.** `txnctl --tls-ca-file FILE COMMAND ...` speaks TLS with a server whose certificate a CA of that file signed.
-  `--tls-certificate-file` and `--tls-key-file` name what to show where the server demands a certificate, and
-  `--tls-server-name` the name to expect where that is not the host. `--token-file` names a file with the token to show.
+- **Streams.** Stdout has only the result; messages go to stderr. A reader that leaves early (`| head`) ends the
+  command quietly, with status 0.
+- **Waiting.** Commands fail at once if the server cannot be reached. `txnctl --wait 30s COMMAND ...` first waits up to
+  30 seconds for a server that takes work, and reports that on stderr. Use it in scripts that have just started a
+  server: `txnctl --wait 60s health`.
+- **TLS.** `txnctl --tls-ca-file FILE COMMAND ...` connects with TLS to a server whose certificate a CA in that file
+  signed. `--tls-certificate-file` and `--tls-key-file` are for servers that demand a certificate,
+  `--tls-server-name` is for a certificate with a name other than the host's, and `--token-file` has the token.
   Each has a variable: `TXNCTL_TLS_CA_FILE`, ..., `TXNCTL_TOKEN_FILE`.
-- **Nothing by accident.** What changes topics, groups, transactions, sinks and rules, or removes backups, takes
-  `--dry-run`; `group reset-offsets` shows its plan until it is given `--execute`. What deletes topics,
-  records, groups, offsets or rules asks first, unless `--yes` is said.
-- **Completion.** `txnctl --install-completion` sets it up for the shell it is called from.
-- A traceback is a defect of ours, and none is shown unless `{traceback_variable}` is set.
+- **Safeguards.** Commands that change topics, groups, transactions, sinks and rules, or remove backups, take
+  `--dry-run`; `group reset-offsets` only shows its plan without `--execute`. Commands that delete topics,
+  records, groups, offsets or rules ask for confirmation unless `--yes` is given.
+- **Completion.** `txnctl --install-completion` sets it up for the current shell.
+- **Defects.** An unexpected error prints one line; set `{traceback_variable}` to see its traceback.
 
 ## Exit statuses
 """

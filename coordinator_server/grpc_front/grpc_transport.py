@@ -306,13 +306,13 @@ class _HeldAnswer:
             self.size_bytes = 0
 
 
-def _server_credentials(kept: ReloadingCredentials) -> grpc.ServerCredentials:
+def _server_credentials(reloading: ReloadingCredentials) -> grpc.ServerCredentials:
     """Return gRPC credentials that reload the certificate files at every new connection. The C core of gRPC (BoringSSL)
     takes TLS 1.2 and 1.3 by default, which a test checks."""
-    taken = Taken(kept)
+    taken = Taken(reloading)
     # The types of grpc do not say that None means "unchanged".
     fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", partial(_changed_configuration, taken))
-    is_required = kept.client_auth is ClientAuth.REQUIRED
+    is_required = reloading.client_auth is ClientAuth.REQUIRED
     return grpc.dynamic_ssl_server_credentials(_configuration(taken.current), fetch, is_required)
 
 

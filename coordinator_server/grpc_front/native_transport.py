@@ -98,14 +98,14 @@ class NativeTransport:
         self._has_stopped = asyncio.Event()
         self.on_failure: Callable[[Exception], None] = lambda failure: _log.error("failed", failure=str(failure))
 
-    def _serve_with_tls(self, kept: ReloadingCredentials) -> None:
+    def _serve_with_tls(self, reloading: ReloadingCredentials) -> None:
         """Serve with TLS. Raises TlsRefused if the compiled TLS cannot use the files, for example a rare kind of
         key."""
-        kept.on_changed = self._use
+        reloading.on_changed = self._use
         try:
-            self._use(kept.current)
+            self._use(reloading.current)
         except ValueError as error:
-            raise TlsRefused(f"{kept.files.certificate_file} and what belongs to it: {error}") from error
+            raise TlsRefused(f"{reloading.files.certificate_file} and what belongs to it: {error}") from error
 
     def _use(self, new: Credentials) -> None:
         """Serve new connections with these credentials. On any thread. Raises ValueError."""

@@ -88,14 +88,14 @@ class SafeRequests:
         return self._context
 
 
-def _server_context(kept: ReloadingCredentials) -> ssl.SSLContext:
+def _server_context(reloading: ReloadingCredentials) -> ssl.SSLContext:
     """Make the TLS context of the endpoint. Raises OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(kept.files.certificate_file, kept.files.key_file)
-    if kept.current.client_ca is not None:
-        context.load_verify_locations(cadata=kept.current.client_ca.decode("ascii", "replace"))
-        is_required = kept.client_auth is ClientAuth.REQUIRED
+    context.load_cert_chain(reloading.files.certificate_file, reloading.files.key_file)
+    if reloading.current.client_ca is not None:
+        context.load_verify_locations(cadata=reloading.current.client_ca.decode("ascii", "replace"))
+        is_required = reloading.client_auth is ClientAuth.REQUIRED
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
     return context
 

@@ -108,15 +108,15 @@ class ReloadingCredentials:
 class Taken:
     """The credentials that one endpoint of TLS uses for its handshakes."""
 
-    def __init__(self, kept: ReloadingCredentials) -> None:
-        self._kept = kept
-        self.current = kept.current
+    def __init__(self, credentials: ReloadingCredentials) -> None:
+        self._credentials = credentials
+        self.current = credentials.current
 
     def renew(self) -> bool:
         """Take the newest credentials. Return True if they are new. Call it for each handshake that begins. On any
         thread, without waiting for a disk."""
-        self._kept.count_handshake()
-        newest = self._kept.current
+        self._credentials.count_handshake()
+        newest = self._credentials.current
         is_new = newest is not self.current
         self.current = newest
         return is_new
@@ -136,7 +136,7 @@ def _read(files: TlsFiles, now_ms: int) -> Credentials:
     return read_credentials(files, now_ms)
 
 
-class Kept(Protocol):
+class Reloading(Protocol):
     """Something that is reloaded from files."""
 
     def look(self) -> None:
@@ -146,19 +146,19 @@ class Kept(Protocol):
 class CredentialsWatch:
     """Checks the files of certificates and tokens, on a thread of the loop's pool, because a disk may be slow."""
 
-    def __init__(self, kept: Sequence[Kept]) -> None:
-        self._kept = kept
+    def __init__(self, reloading: Sequence[Reloading]) -> None:
+        self._reloading = reloading
 
     def start(self) -> None:
         """Check from now on, for as long as the running loop runs."""
-        if self._kept:
+        if self._reloading:
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         asyncio.get_running_loop().run_in_executor(None, self._look_at_all).add_done_callback(self._on_looked)
 
     def _look_at_all(self) -> None:
-        for each in self._kept:
+        for each in self._reloading:
             each.look()
 
     def _on_looked(self, looked: asyncio.Future[None]) -> None:

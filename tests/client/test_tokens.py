@@ -52,7 +52,7 @@ def settings(authority: Authority, files: Files) -> dict[str, object]:
 
 def take_up(server: InProcessServer) -> None:
     """What the server does every second and every few seconds."""
-    for kept in server.listeners.identities.kept:
+    for kept in server.listeners.identities.reloading:
         kept.look()
     server.listeners.check_credentials()
 

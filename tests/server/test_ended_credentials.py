@@ -132,7 +132,7 @@ def let_pass(seconds: int, listeners: Listeners, clock: ManualClock) -> None:
     for second in range(seconds):
         clock.advance(1_000)
         if second % LOOK_SECONDS == 0:
-            for kept in (*listeners.identities.kept, *listeners.credentials):
+            for kept in (*listeners.identities.reloading, *listeners.credentials):
                 kept.look()
         if second % AGAIN_SECONDS == 0:
             listeners.check_credentials()
@@ -200,7 +200,7 @@ def rule(kind: ResourceType, name: str, permission_type: PermissionType = Permis
 
 def take_up(server: InProcessServer) -> None:
     """What the server does every second and every few seconds."""
-    for kept in server.listeners.identities.kept:
+    for kept in server.listeners.identities.reloading:
         kept.look()
     server.listeners.check_credentials()
 

@@ -19,7 +19,7 @@ class Quotas:
 
     budgets: Budgets | None = None
     """Budgets of callers; None if there is neither authentication nor a quotas file, so that no caller is limited."""
-    kept: ReloadingQuotas | None = None
+    reloading: ReloadingQuotas | None = None
 
     @classmethod
     def read(cls, file: Path | None, clock: Clock, *, are_callers_asked: bool, unbound: Iterable[str]) -> Quotas:
@@ -27,8 +27,8 @@ class Quotas:
         QuotasRefused."""
         if file is None and not are_callers_asked:
             return NO_QUOTAS
-        kept, built_in = None if file is None else ReloadingQuotas(file), QuotaRules()
-        return cls(Budgets(clock, lambda: built_in if kept is None else kept.rules, unbound), kept)
+        reloading, built_in = None if file is None else ReloadingQuotas(file), QuotaRules()
+        return cls(Budgets(clock, lambda: built_in if reloading is None else reloading.rules, unbound), reloading)
 
 
 NO_QUOTAS: Final = Quotas()

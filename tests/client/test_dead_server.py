@@ -84,7 +84,7 @@ def use_read(connection: Connection) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", long_but(lambda transport: transport != "unary", TRANSPORTS))
 @pytest.mark.parametrize(
     ("kind", "use"),
     [

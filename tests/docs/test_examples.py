@@ -39,6 +39,7 @@ def test_both_examples_book_the_good_transfer_and_hide_the_bad_one(endpoint: str
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_flights_are_copied_and_a_second_run_finds_nothing_left(endpoint: str) -> None:
     require_flights()

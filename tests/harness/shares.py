@@ -1,6 +1,7 @@
 """Shares tests out to the workers of a run: `--dist loadgroup`.
 
-Tests with one Spark session are one unit of work, so that there is one Java machine. Slow tests are units by
+Tests with one Spark session are one unit of work, so that there is one Java machine. Tests that judge every module are
+one, too, so that each module is parsed once. Slow tests are units by
 themselves, so that no worker is left with many of them in the end, unless something is made once for all of their
 module. All other modules are units; the largest units come first.
 
@@ -19,10 +20,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 SPARK: Final = "the Spark session"
+TREE: Final = "the parsed tree"
 
 _OF_SESSION: Final = re.compile(
     r"^pytestmark = pytest\.mark\.spark$|^def test_\w+\([^)]*\bspark: SparkSession", re.MULTILINE
 )
+_OF_TREE: Final = re.compile(r"^from tests\.tidy\.tree import .*\bfound_by\b", re.MULTILINE)
 _SLOW: Final = re.compile(r"pytest\.mark\.slow\b")
 _MADE_ONCE: Final = re.compile(r'fixture\(scope="(module|session)"')
 
@@ -47,6 +50,8 @@ def _unit_of_module(module: str) -> str | None:
     text = path.read_text()
     if _OF_SESSION.search(text):
         return SPARK
+    if _OF_TREE.search(text):
+        return TREE
     above = path.with_name("conftest.py")
     made_once = _MADE_ONCE.search(text + (above.read_text() if above.is_file() else ""))
     return None if _SLOW.search(text) and not made_once else module

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
 from coordinator_server.listeners import OpenListener
+from coordinator_server.security import reloading_credentials
 from coordinator_server.settings.config import Config
 from coordinator_server.settings.config_sources import load_config
+
+LOOK_VARIABLE: Final = "SPECIAL_SERVER_LOOK_SECONDS"
+"""Seconds between two looks at the files of certificates and tokens."""
 
 
 class StoreOver:
@@ -61,6 +66,8 @@ class StoreOver:
 def serve(opener: process.StoreOpener, config_type: type[Config] = Config) -> NoReturn:
     """Serve as `txnctl serve` does, on the store that the opener opens. All but the directory and the address comes
     from TXN_* in the environment."""
+    if LOOK_VARIABLE in os.environ:
+        setattr(reloading_credentials, "LOOK_SECONDS", float(os.environ[LOOK_VARIABLE]))  # noqa: B010
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=["serve"])
     parser.add_argument("--data-dir", required=True)

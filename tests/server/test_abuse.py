@@ -232,7 +232,8 @@ def test_garbage_of_strangers(victim: Victim) -> None:
     victim.counted_and_told("handshakes")
 
 
-@pytest.mark.parametrize("is_known", [False, pytest.param(True, marks=pytest.mark.long)], ids=["strangers", "known"])
+@pytest.mark.long
+@pytest.mark.parametrize("is_known", [False, True], ids=["strangers", "known"])
 def test_floods(victim: Victim, *, is_known: bool) -> None:
     for name, frames in floods(LIMITS, victim.authorization if is_known else ()).items():
         # On a busy machine it takes a while until a flood is one.

@@ -75,7 +75,7 @@ def test_a_disk_that_fills_refuses_producers_and_serves_everybody_else(small_dis
     filling = small_disk / "filling"
     with _served(small_disk, LEAST_MIB * MIB) as server, Admin(server.address) as admin:
         admin.create_topic("t", 1)
-        with Producer(server.address, transactional_id="a", delivery_timeout_ms=10_000) as producer:
+        with Producer(server.address, transactional_id="a", delivery_timeout_ms=3_000) as producer:
             # Its abort, and all that follows, go on while the disk is full.
             with pytest.raises(Abortable, match=r"the disk of the server is nearly full.*disk_free_min_bytes"):
                 _fill_within_a_transaction(producer, server, filling)

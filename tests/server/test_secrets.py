@@ -34,6 +34,7 @@ from tests.harness.certificates import Authority, Pair
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.patience import DEADLINE_SECONDS, looks
 from tests.harness.server_process import ServerProcess
+from tests.harness.special_server import LOOK_VARIABLE
 from tests.harness.transports import VARIABLE, skip_what_is_missing
 from tests.harness.web_tokens import Issuer
 from tests.server.fake_servicer import FIND_COORDINATOR
@@ -236,7 +237,13 @@ def test_no_secret_is_told_or_kept(
     skip_what_is_missing(name)
     txnctl, planted = Terminal(monkeypatch), Planted({"passphrase": PASSPHRASE})
     place, told = Place(tmp_path, planted), planted.told
-    environment = {VARIABLE: name, "TXN_LOG_FORMAT": log_format, ERROR_VARIABLE: "EIO", STEP_VARIABLE: "write"}
+    environment = {
+        VARIABLE: name,
+        LOOK_VARIABLE: "0.1",
+        "TXN_LOG_FORMAT": log_format,
+        ERROR_VARIABLE: "EIO",
+        STEP_VARIABLE: "write",
+    }
     environment |= {f"TXN_{name.upper()}": str(value) for name, value in place.settings.items()}
     data_dir = tmp_path / "data"
     server = ServerProcess(data_dir, module="tests.harness.failing_server", environment=environment)

@@ -39,7 +39,7 @@ def test_executors_show_their_certificate(spark: SparkSession, tmp_path: Path) -
         where = {"endpoint": server.address, "subscribe": "t"}
         rows = spark.read.format("txnlog").options(**where, **options).load().select("value").collect()
         assert sorted(int(bytes(row.value)) for row in rows) == list(range(10))
-        without = where | {"tlsCaFile": options["tlsCaFile"], "rpcTimeoutMs": "10000"}
+        without = where | {"tlsCaFile": options["tlsCaFile"], "rpcTimeoutMs": "3000"}
         frame = spark.read.format("txnlog").options(**without).load()
         with pytest.raises(Exception, match="it demands a certificate of its clients"):
             frame.collect()

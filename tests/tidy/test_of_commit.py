@@ -19,7 +19,7 @@ from tests.harness.of_commit import (
     tenth_of,
     unit_of,
 )
-from tests.harness.shares import SPARK, unit_of_work
+from tests.harness.shares import SPARK, TREE, unit_of_work
 
 COMMITS = [f"{number:040x}" for number in range(1, 200)]
 
@@ -81,6 +81,7 @@ def test_what_belongs_together_is_shared_out_together() -> None:
     """Files that say what they need: a Spark session, something that is made once, or neither."""
     units = [unit_of_work(f"tests/spark/test_{name}.py::test_it[a::b]") for name in ("source", "sink", "stream_source")]
     assert set(units) == {SPARK}
+    assert {unit_of_work(f"tests/tidy/test_{name}.py::test_it") for name in ("values", "words", "sizes")} == {TREE}
     assert unit_of_work("tests/docs/test_readme.py::test_it") == "tests/docs/test_readme.py"
     assert unit_of_work("tests/store/test_crash_at_every_step.py::test_it") == "tests/store/test_crash_at_every_step.py"
     assert unit_of_work("tests/log/test_append.py::test_it") == "tests/log/test_append.py"

@@ -28,8 +28,10 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     of a dependency does not fail an old commit."""
     chosen = tmp_path_factory.mktemp("chosen") / "constraints.txt"
     chosen.write_text("".join(f"{name}=={version}\n" for name, version in pins("dev.txt").items()))
+    # A Spark session of this process sets PYTHONPATH to its own packages, which pip would take for installed.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     wishes = {"CONSTRAINT": str(chosen), "QUIET": "1", "DISABLE_PIP_VERSION_CHECK": "1", "NO_INPUT": "1"}
-    return os.environ | {f"PIP_{name}": value for name, value in {**wishes, "ONLY_BINARY": ":all:"}.items()}
+    return environ | {f"PIP_{name}": value for name, value in {**wishes, "ONLY_BINARY": ":all:"}.items()}
 
 
 @pytest.fixture(scope="session")

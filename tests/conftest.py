@@ -75,6 +75,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Three workers for two cores where tests start processes, because they wait for a third of the time; else None,
+    which means as many as cores."""
+    return max(1, len(os.sched_getaffinity(0)) * 3 // 2) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Shares | None:
     return Shares(config, log) if config.getvalue("dist") == "loadgroup" else None
 

@@ -14,6 +14,8 @@ for record in read("invoices", "127.0.0.1:7070"):
 A loop that reads, transforms and writes each record exactly once:
 
 ```python
+from coordinator_client import Abortable, Consumer, Producer, Recoverable, Retriable
+
 with (
     Consumer("127.0.0.1:7070", group_id="billing", auto_offset_reset="earliest", enable_auto_commit=False) as consumer,
     Producer("127.0.0.1:7070", transactional_id="billing-1") as producer,
@@ -30,7 +32,11 @@ with (
             consumer.rewind(batch)
 ```
 
-docs/tour.md has the same loop with all exceptions, and a table of them. Look at:
+An OutcomeUnknown ends this loop. That is safe, because the next start goes on at the committed offsets.
+
+docs/tour.md has the loop that goes on, and a table of all exceptions.
+
+Look at:
 
 - `Producer` and `Transaction`: init, transaction, send, commit_offsets, resolve_outcome;
 - `ProducerConfig`: the settings of a producer;

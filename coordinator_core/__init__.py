@@ -4,8 +4,8 @@ gRPC is one client of the core; tests and any second front are others, and find 
 
 ```python
 core = assemble(runtime, store, config, dependencies)
-core.load_shared()
-core.load_shards()
+core.load_shared()  # pending; refused if nothing can be served
+core.load_shards()  # pending: the number of failed shards
 command = InitProducerId(transactional_id="billing-0", transaction_timeout_ms=60_000)
 reply = core.transactions.service.init_producer_id(command, context)
 reply.on_settled(answer)  # a value, or Refused with its error code; durable by then

@@ -87,11 +87,10 @@ def test_every_alert_has_a_page_that_it_names() -> None:
 
 def test_the_list_of_alerts_has_all_of_them_and_says_which_ones_wake() -> None:
     listed = re.findall(
-        r"^\| \[(\w+)\]\(runbooks/\1\.md\) \| (yes|no) \|", (OPS / "README.md").read_text(), re.MULTILINE
+        r"^\| \[(\w+)\]\(runbooks/\1\.md\) \| (page|ticket) \|", (OPS / "README.md").read_text(), re.MULTILINE
     )
     assert sorted(alert for alert, _ in listed) == sorted(set(ALERTS))
-    for alert, wakes in listed:
-        severity = "page" if wakes == "yes" else "ticket"
+    for alert, severity in listed:
         assert (RUNBOOKS / f"{alert}.md").read_text().startswith(f"# {alert} ({severity})\n"), alert
 
 

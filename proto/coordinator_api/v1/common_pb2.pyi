@@ -4,19 +4,20 @@ isort:skip_file
 Messages that all services of the API share: the request header, error codes and classes, partition addressing.
 
 Conventions of the whole API:
-- Field 1 of every request is a RequestHeader.
+- Field 1 of every request of a unary call is a RequestHeader. The messages of session.proto carry such requests and
+  their responses.
 - Protocol outcomes travel in the reply: error_code (Kafka's number), error_class (the reaction expected of the
   client) and error_message (for people). They are fields 1 to 3 of every response, and of every item that may fail
-  by itself. A reply or item without error_code succeeded. So did one with the class NONE: see ErrorClass. The
+  by itself. A reply or item without error_code succeeded. So did one with the class NONE, see ErrorClass. The
   error_message of an item is empty where that of the response says the same. The gRPC status is only for transport,
   authentication and defects of the server.
-- Field 4 of every response is throttle_ms: the pause, in milliseconds, that the server asks for before the next
-  request; 0 = none. After Produce or Transact it concerns these two, after Fetch only Fetch, and after any other
-  call all calls, of the same principal. The pause of a retry is not added to it: the longer one counts. Calls that
-  others wait for are never refused for a quota, and should not wait either. Producers and sinks have EndTxn,
-  PrepareTransaction, SealMember, CommitBatch and AbortBatch. Members of groups have JoinGroup, SyncGroup, Heartbeat,
-  LeaveGroup, ConsumerGroupHeartbeat, OffsetCommit and TxnOffsetCommit. Readers have RenewSnapshot and
-  ReleaseSnapshot. Administrators have WriteTxnMarkers, AbortTransactions, FenceProducers and
+- Field 4 of every response is throttle_ms: the pause in milliseconds before the next request of the same
+  principal; 0 = none. After Produce or Transact it concerns the next of these two, after Fetch
+  the next Fetch, after any other call every call. The pause of a retry is not added to it: the longer one counts.
+  Some calls are never refused for a quota, and should not be delayed, because others wait for them. Of producers and
+  sinks: EndTxn, PrepareTransaction, SealMember, CommitBatch and AbortBatch. Of members of groups: JoinGroup,
+  SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, OffsetCommit and TxnOffsetCommit. Of readers:
+  RenewSnapshot and ReleaseSnapshot. Of administrators: WriteTxnMarkers, AbortTransactions, FenceProducers and
   AbortHangingTransactions.
 - A field that is "meaningful only without an error" holds its zero value when error_code is set.
 - Times are milliseconds since the Unix epoch unless a name says otherwise; durations are in milliseconds.
@@ -24,7 +25,7 @@ Conventions of the whole API:
 - Partitions are addressed by topic, by topic_id, or by both (see TopicPartitions), in every message that has these
   fields. An answer repeats the address in the request, and may add the other field where the server knows it.
 - Enums are open: a newer server may send numbers that a client does not know. A procedure that gets an unknown
-  number in a request refuses it. The comment of each zero says if it is refused too, or means the usual case.
+  number in a request refuses it. Where a zero is not refused, its comment or its name says what it means.
 - A `bool` that is not sent is false. Where false would change something irreversibly, the field is `optional`, and
   must be set.
 """
@@ -70,7 +71,8 @@ class _ErrorClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorClass
     ERROR_CLASS_RECOVER: _ErrorClass.ValueType  # 4
     """The identity is no longer valid, and no newer instance has it. For example, the transaction timed out and was
     aborted, or the transactional id expired. Call InitProducerId with the identity that the client holds as the
-    expected one, without an EndTxn first. Then go on with the identity that it returns.
+    expected one, without an EndTxn first. Then do the work of the transaction, which is aborted, again with the
+    identity that it returns.
     """
     ERROR_CLASS_REJOIN: _ErrorClass.ValueType  # 5
     """Consumer groups: the membership is out of date. Send a heartbeat or join again, then decide again what to do."""
@@ -114,7 +116,8 @@ nothing to end: it calls InitProducerId again, and begins at sequence 0.
 ERROR_CLASS_RECOVER: ErrorClass.ValueType  # 4
 """The identity is no longer valid, and no newer instance has it. For example, the transaction timed out and was
 aborted, or the transactional id expired. Call InitProducerId with the identity that the client holds as the
-expected one, without an EndTxn first. Then go on with the identity that it returns.
+expected one, without an EndTxn first. Then do the work of the transaction, which is aborted, again with the
+identity that it returns.
 """
 ERROR_CLASS_REJOIN: ErrorClass.ValueType  # 5
 """Consumer groups: the membership is out of date. Send a heartbeat or join again, then decide again what to do."""

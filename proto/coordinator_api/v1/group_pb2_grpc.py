@@ -116,7 +116,7 @@ class GroupServiceServicer(object):
 
     def JoinGroup(self, request, context):
         """Classic: join the group, or take part in the rebalance under way. Answered when the join phase is over, which may
-        take the whole rebalance timeout. Give the call that much time and 5 s more.
+        take the whole rebalance timeout. Give the call that much time and 30 s more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,7 +124,7 @@ class GroupServiceServicer(object):
 
     def SyncGroup(self, request, context):
         """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable. The
-        others wait for the leader, for up to the rebalance timeout: give the call more time than that.
+        others wait for the leader, for up to the rebalance timeout: give the call that much time and 30 s more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

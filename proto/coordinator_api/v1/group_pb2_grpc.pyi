@@ -40,11 +40,11 @@ class GroupServiceStub:
     def __new__(cls, channel: _aio.Channel) -> GroupServiceAsyncStub: ...
     JoinGroup: _grpc.UnaryUnaryMultiCallable[_group_pb2.JoinGroupRequest, _group_pb2.JoinGroupResponse]
     """Classic: join the group, or take part in the rebalance under way. Answered when the join phase is over, which may
-    take the whole rebalance timeout. Give the call that much time and 5 s more.
+    take the whole rebalance timeout. Give the call that much time and 30 s more.
     """
     SyncGroup: _grpc.UnaryUnaryMultiCallable[_group_pb2.SyncGroupRequest, _group_pb2.SyncGroupResponse]
     """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable. The
-    others wait for the leader, for up to the rebalance timeout: give the call more time than that.
+    others wait for the leader, for up to the rebalance timeout: give the call that much time and 30 s more.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_group_pb2.HeartbeatRequest, _group_pb2.HeartbeatResponse]
     """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again, and stays a member meanwhile."""
@@ -84,11 +84,11 @@ class GroupServiceAsyncStub(GroupServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     JoinGroup: _aio.UnaryUnaryMultiCallable[_group_pb2.JoinGroupRequest, _group_pb2.JoinGroupResponse]  # type: ignore[assignment]
     """Classic: join the group, or take part in the rebalance under way. Answered when the join phase is over, which may
-    take the whole rebalance timeout. Give the call that much time and 5 s more.
+    take the whole rebalance timeout. Give the call that much time and 30 s more.
     """
     SyncGroup: _aio.UnaryUnaryMultiCallable[_group_pb2.SyncGroupRequest, _group_pb2.SyncGroupResponse]  # type: ignore[assignment]
     """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable. The
-    others wait for the leader, for up to the rebalance timeout: give the call more time than that.
+    others wait for the leader, for up to the rebalance timeout: give the call that much time and 30 s more.
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_group_pb2.HeartbeatRequest, _group_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again, and stays a member meanwhile."""
@@ -131,7 +131,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.JoinGroupResponse, _abc.Awaitable[_group_pb2.JoinGroupResponse]]:
         """Classic: join the group, or take part in the rebalance under way. Answered when the join phase is over, which may
-        take the whole rebalance timeout. Give the call that much time and 5 s more.
+        take the whole rebalance timeout. Give the call that much time and 30 s more.
         """
 
     @_abc_1.abstractmethod
@@ -141,7 +141,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.SyncGroupResponse, _abc.Awaitable[_group_pb2.SyncGroupResponse]]:
         """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable. The
-        others wait for the leader, for up to the rebalance timeout: give the call more time than that.
+        others wait for the leader, for up to the rebalance timeout: give the call that much time and 30 s more.
         """
 
     @_abc_1.abstractmethod

@@ -247,8 +247,8 @@ class PartitionDraft:
         if open_transactions:
             # Committed readers wait for the oldest one. Transactions that begin here are younger than all others. A
             # damaged store may count transactions that it does not have.
-            still_open = filterfalse(closed.__contains__, chain(self._partition.first_offsets, opened))
-            stable_offset = next(still_open, end_offset)
+            begun = chain(self._partition.first_offsets, opened)
+            stable_offset = next(filterfalse(closed.__contains__, begun) if closed else begun, end_offset)
         size_bytes = self._batch_bytes + self._marker_bytes
         before = head.totals
         totals = LogTotals(

@@ -63,9 +63,9 @@ class Distribution:
         self._buckets = [0] * len(self._labels)
         self._total = 0
 
-    def observe(self, value: int) -> None:
-        self._buckets[bisect_left(self._bounds, value)] += 1
-        self._total += value
+    def observe(self, value: int, times: int = 1) -> None:
+        self._buckets[bisect_left(self._bounds, value)] += times
+        self._total += value * times
 
     def copy(self) -> Histogram:
         """Return the current numbers. Another thread may observe meanwhile: then at most that one value is half

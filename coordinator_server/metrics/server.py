@@ -63,13 +63,13 @@ class CallNumbers:
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
         """Callback for every bug of ours that failed a call."""
 
-    def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = ()) -> None:
-        """Count a call with a response, which has these error codes."""
+    def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = (), *, calls: int = 1) -> None:
+        """Count one or several calls with a response, which took this long and have these error codes."""
         numbers = self._methods[method]
-        numbers.answered += 1
-        numbers.seconds.observe(elapsed_us)
+        numbers.answered += calls
+        numbers.seconds.observe(elapsed_us, calls)
         for code in codes:
-            numbers.errors[code] += 1
+            numbers.errors[code] += calls
 
     def unanswered(self, method: Method, elapsed_us: int, status: CallStatus) -> None:
         """Count a call that ended without a response. Calls of unknown methods are not counted."""

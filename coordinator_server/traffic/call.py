@@ -100,8 +100,8 @@ class FastPathEnd(Protocol):
 class Observer(Protocol):
     """Observes the end of every call."""
 
-    def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = ()) -> None:
-        """Record a call with an answer."""
+    def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = (), *, calls: int = 1) -> None:
+        """Record one or several calls with an answer, which took this long and have these error codes."""
 
     def unanswered(self, method: Method, elapsed_us: int, status: CallStatus) -> None:
         """Record a call that ended without an answer."""
@@ -113,7 +113,7 @@ class Observer(Protocol):
 class NoObserver:
     """An `Observer` that counts nothing."""
 
-    def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = ()) -> None: ...
+    def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = (), *, calls: int = 1) -> None: ...
 
     def unanswered(self, method: Method, elapsed_us: int, status: CallStatus) -> None: ...
 

@@ -47,6 +47,10 @@ class Gate(Enum):
     DRAINING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down; try again when it is back")
 
 
+_SERVING: Final = Gate.SERVING
+"""A name of its own, because the lookup of a member costs ten times as much."""
+
+
 @dataclass(slots=True)
 class _Rest:
     """Calls of a message that wait for their turn, and their replies."""
@@ -167,11 +171,11 @@ class Gatekeeper:
                 place += 1
             else:
                 taken, left = self._take(calls, replies, place)
-                place += taken
-                for number in range(place, place + left):
-                    self._begin(calls[number], replies[number], now_us())
-                place += left
-            if now_us() >= messages.until_us and is_enough(calls, first, place):
+                if not taken:
+                    for number in range(place, place + left):
+                        self._begin(calls[number], replies[number], now_us())
+                place += taken or left
+            if place < len(calls) and now_us() >= messages.until_us and is_enough(calls, first, place):
                 break
         return place - first
 
@@ -201,17 +205,18 @@ class Gatekeeper:
         fast_path = self._fast_paths[method]
         limit, calls_max = self._places[method]
         taken: Taken = []
+        last = len(calls) - 1
         try:
             for number in range(first, len(calls)):
                 call, reply = calls[number], replies[number]
-                is_below = limit.calls + len(taken) < calls_max and self._gate is Gate.SERVING
+                is_below = limit.calls + len(taken) < calls_max and self._gate is _SERVING
                 if call.rule is not rule or not is_below or reply.is_cancelled:
                     break
                 answer = call.take()
                 if answer is None:
                     break
                 taken.append((reply, call, answer))
-                if now_us() >= until_us and is_enough(calls, first, number + 1):
+                if number < last and now_us() >= until_us and is_enough(calls, first, number + 1):
                     break
             if not taken:
                 return 0, 1
@@ -235,13 +240,15 @@ class Gatekeeper:
                 self._reply(call, reply, began_us, value)
             return
         elapsed_us = self._clock.monotonic_us() - began_us
-        answered = self.observer.answered
+        answered = 0
         for reply, call, answer in taken:
             if reply.is_cancelled:
                 self._end_unanswered(call, reply, _gave_up(), began_us)
             else:
-                answered(method, elapsed_us)
+                answered += 1
                 reply.succeed(answer)
+        if answered:
+            self.observer.answered(method, elapsed_us, calls=answered)
 
     def _begin(self, call: Call[Any], reply: Pending[Any], began_us: int) -> None:
         if reply.is_cancelled:
@@ -249,7 +256,7 @@ class Gatekeeper:
             return
         rule = call.rule
         try:
-            if self._gate is not Gate.SERVING:
+            if self._gate is not _SERVING:
                 raise Refused(*self._gate.value)
             limit, calls_max = self._places[rule.method]
             if limit.calls >= calls_max:

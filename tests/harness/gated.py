@@ -29,8 +29,8 @@ class Watching(NoObserver):
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
         self.answered_methods: list[Method] = []
 
-    def answered(self, method: Method, elapsed_us: int, codes: Iterable[int] = ()) -> None:
-        self.answered_methods.append(method)
+    def answered(self, method: Method, elapsed_us: int, codes: Iterable[int] = (), *, calls: int = 1) -> None:
+        self.answered_methods += [method] * calls
 
     def unanswered(self, method: Method, elapsed_us: int, status: CallStatus) -> None:
         self.on_unanswered(method, elapsed_us, status)

@@ -90,6 +90,9 @@ class Encoding(IntEnum):
     records from one."""
     ARROW_V2 = 4
     """One Arrow record batch of the schema of ARROW_V1 with one more column, the offset delta."""
+    KAFKA_V2 = 5
+    """The records of a Kafka record batch of version 2, compressed as Kafka compresses (`kafka_records`). The checksum is
+    Kafka's, which leaves the last three bytes of the header out."""
 
 
 class Compression(IntEnum):
@@ -112,9 +115,12 @@ class TimestampType(IntEnum):
 _ENCODINGS: Final = tuple(Encoding)
 _COMPRESSIONS: Final = tuple(Compression)
 _CLIENT_ENCODINGS: Final = (Encoding.RECORDS_V1, Encoding.ARROW_V1)
-ENCODINGS_WITH_DELTAS: Final = frozenset((Encoding.RECORDS_V2, Encoding.ARROW_V2))
+ENCODINGS_WITH_DELTAS: Final = frozenset((Encoding.RECORDS_V2, Encoding.ARROW_V2, Encoding.KAFKA_V2))
 """Encodings with an offset delta for each record, so that a batch may have holes. In all others records are
 consecutive."""
+_KAFKA: Final = Encoding.KAFKA_V2
+_BYTES_OF_OURS: Final = 3
+"""Bytes of the header that Kafka's does not have, and that its checksum leaves out. They are constant."""
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 """Module-level alias for a value that every batch needs: enum attribute lookup takes 0.1 us on CPython 3.11."""
 
@@ -196,7 +202,7 @@ def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
 
     The result of `pack_place` goes before it. The header must be valid: see `check_client_batch`."""
     covered = _pack_covered(header)
-    return pack_uncovered(crc32c(payload, crc32c(covered))) + covered, payload
+    return pack_uncovered(crc32c(payload, _crc_of_header(covered, header.encoding))) + covered, payload
 
 
 def stored_bytes(batch: bytes | memoryview) -> int:
@@ -291,7 +297,7 @@ def payload_of(encoded: bytes | memoryview) -> memoryview:
 
 def batch_crc(header: BatchHeader, payload: bytes | memoryview) -> int:
     """Return the CRC-32C that a client sends with a batch. It does not depend on the base offset."""
-    return crc32c(payload, crc32c(_pack_covered(header)), KEEP_THE_GIL)
+    return crc32c(payload, _crc_of_header(_pack_covered(header), header.encoding), KEEP_THE_GIL)
 
 
 def stored_crc(encoded: bytes | memoryview) -> int:
@@ -307,8 +313,9 @@ def verify_batch(encoded: bytes | memoryview) -> None:
     """Return only if `encoded` is one whole batch with the bytes that were written.
 
     Raises: Refused (CORRUPT_MESSAGE)."""
-    decode_header(encoded)
-    written, found = stored_crc(encoded), crc32c(memoryview(encoded)[_CRC_ENDS_AT:], 0, KEEP_THE_GIL)
+    header, view = decode_header(encoded), memoryview(encoded)
+    of_header = _crc_of_header(view[_CRC_ENDS_AT:HEADER_BYTES], header.encoding)
+    written, found = stored_crc(encoded), crc32c(view[HEADER_BYTES:], of_header, KEEP_THE_GIL)
     if written != found:
         raise _corrupt(f"the checksum says {written:#010x} and the bytes say {found:#010x}; restore them from a copy")
 
@@ -420,6 +427,10 @@ def has_possible_counts(header: BatchHeader) -> bool:
 
 def _may_have_holes(encoding: int, record_count: int, last_offset_delta: int) -> bool:
     return encoding in ENCODINGS_WITH_DELTAS and 0 <= record_count <= last_offset_delta + 1 and last_offset_delta >= 0
+
+
+def _crc_of_header(covered: bytes | memoryview, encoding: Encoding) -> int:
+    return crc32c(covered[:-_BYTES_OF_OURS] if encoding is _KAFKA else covered)
 
 
 def _pack_covered(header: BatchHeader) -> bytes:

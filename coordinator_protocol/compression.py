@@ -3,13 +3,14 @@
 One library serves all four compressions, so that every reader of ours can unpack what the server accepts. The framings
 mark their own end, and mostly have their own checksum. They are gzip members (RFC 1952), Snappy's framing format (not
 Kafka's xerial blocks), LZ4 frames (not blocks) and Zstandard frames. A payload is one or several of them, with nothing
-after.
+after. Payloads of Kafka (`Encoding.KAFKA_V2`) differ in Snappy only: see `unpack_kafka`.
 
 Source: decision 22.
 """
 
 from __future__ import annotations
 
+import struct
 from types import MappingProxyType, ModuleType
 from typing import Final
 
@@ -24,6 +25,11 @@ unpacks to more: a few KiB of gzip could otherwise fill the memory of all its re
 
 COMPRESSION_NAMES: Final = MappingProxyType({compression.name.lower(): compression for compression in Compression})
 """Compressions by their names in settings."""
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_HEADER_BYTES: Final = 16
+"""The magic, and two versions of four bytes each, which nobody reads."""
+_XERIAL_LENGTH: Final = struct.Struct(">I")
 
 _BUFFER_BYTES_MIN: Final = 64 * 1024
 _BUFFER_GROWTH: Final = 8
@@ -80,6 +86,43 @@ def unpack(payload: bytes | memoryview, compression: Compression, *, bytes_max: 
             return bytes(memoryview(buffer)[:size])
     assert why is not None, "there is always a size to try"
     raise NotUnpackable(_why(why, compression, bytes_max)) from why
+
+
+def unpack_kafka(
+    payload: bytes | memoryview, compression: Compression, *, bytes_max: int = UNPACKED_BYTES_MAX
+) -> bytes:
+    """Return the unpacked payload of a batch of Kafka, as `unpack`. Its Snappy is that of xerial: blocks behind a
+    header of 16 bytes, each after its length. Some writers send a single block without either.
+
+    Raises: NotUnpackable."""
+    if compression is not Compression.SNAPPY:
+        return unpack(payload, compression, bytes_max=bytes_max)
+    if payload[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _unpack_block(payload, bytes_max)
+    view, blocks, unpacked_bytes = memoryview(payload), [], 0
+    at = _XERIAL_HEADER_BYTES
+    while at < len(view):
+        block_at = at + _XERIAL_LENGTH.size
+        if block_at > len(view):
+            raise NotUnpackable("its snappy payload is cut off")
+        (length,) = _XERIAL_LENGTH.unpack_from(view, at)
+        at = block_at + length
+        if at > len(view):
+            raise NotUnpackable("its snappy payload is cut off")
+        blocks.append(_unpack_block(view[block_at:at], bytes_max - unpacked_bytes))
+        unpacked_bytes += len(blocks[-1])
+    return b"".join(blocks)
+
+
+def _unpack_block(block: bytes | memoryview, bytes_max: int) -> bytes:
+    """Return an unpacked block of Snappy. Raises: NotUnpackable."""
+    try:
+        # Read from the block, before any memory is taken for it.
+        if cramjam.snappy.decompress_raw_len(block) > bytes_max:
+            raise NotUnpackable(f"its snappy payload unpacks to more than {bytes_max} bytes")
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise NotUnpackable(_why(error, Compression.SNAPPY, bytes_max)) from error
 
 
 def _buffer_sizes(packed_bytes: int, bytes_max: int) -> list[int]:

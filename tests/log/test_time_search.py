@@ -523,7 +523,7 @@ def test_what_is_found_is_what_a_list_of_all_records_has(interval: int, given_co
 @settings(deadline=None)
 def test_any_bytes_are_opened_or_said_not_to_be(payload: bytes, encoding: Encoding, compression: Compression) -> None:
     try:
-        place = first_since((encoding, compression, 4, 0, 3, 10, payload))
+        place = first_since((encoding, compression, 4, 0, 0, 3, 10, payload))
     except NotOpened:
         return
     assert place is None or (0 <= place[0] <= 3 and place[1] >= 10)

@@ -223,7 +223,7 @@ def test_one_changed_byte_makes_another_batch_or_a_refusal_for_a_reason(at: int,
         (patched(21, b"\x80"), "attributes 0x801c"),
         (patched(22, b"\x3c"), "control bit"),
         (patched(61, b"\x00"), "control bit"),
-        (patched(61, b"\x05"), "encoding 5"),
+        (patched(61, b"\x06"), "encoding 6"),
         (patched(60, b"\x02"), "does not fit the last offset delta 2 and the encoding ARROW_V1"),
         (patched(60, b"\x04\x03"), "record count 4"),
         (patched(57, b"\xff\xff\xff\xff\x03"), "record count -1"),
@@ -260,11 +260,11 @@ def test_the_last_offset_is_that_of_the_last_record() -> None:
 
 
 def test_known_numbers_become_encodings_and_compressions() -> None:
-    assert [encoding_of(number) for number in range(5)] == list(Encoding)
+    assert [encoding_of(number) for number in range(6)] == list(Encoding)
     assert [compression_of(number) for number in range(5)] == list(Compression)
 
 
-@pytest.mark.parametrize("number", [-1, 5, 99])
+@pytest.mark.parametrize("number", [-1, 6, 99])
 def test_unknown_numbers_are_refused(number: int) -> None:
     with pytest.raises(Refused, match=str(number)) as encoding_refusal:
         encoding_of(number)

@@ -55,6 +55,13 @@ class DescribeTopics(Struct, frozen=True):
     topics: Sequence[TopicName] = ()
 
 
+class LookUpTopics(Struct, frozen=True):
+    """Topics whose ids and partitions are asked for, and nothing else of them."""
+
+    topics: Sequence[TopicName] | None = None
+    """None for all topics that the caller may see."""
+
+
 class CreatePartitions(Struct, frozen=True):
     """Topics that get more partitions."""
 
@@ -93,6 +100,14 @@ class DescribedTopic(TopicName, frozen=True):
     heads: tuple[PartitionHead, ...] = ()
     config: Mapping[str, str] = MappingProxyType({})
     """Value of every setting, including those that the topic inherits."""
+    error: CoordinatorError | None = None
+
+
+class FoundTopic(TopicName, frozen=True):
+    """A topic with the current leader epoch of each partition, by partition number."""
+
+    leader_epochs: Sequence[int | None] = ()
+    """None for a partition whose shard does not serve at this moment."""
     error: CoordinatorError | None = None
 
 

@@ -34,6 +34,8 @@ from partition_log.requests import (
     DescribedTopic,
     DescribeTopicConfigs,
     DescribeTopics,
+    FoundTopic,
+    LookUpTopics,
     TopicConfigs,
     TopicName,
     TopicResult,
@@ -78,6 +80,7 @@ class TopicService:
         self._authorizer = authorizer
         self._limits = limits
         self._new_topic_id = new_topic_id
+        self._served = runtime.table.served
 
     def create_topics(self, command: CreateTopics, context: CallContext) -> Pending[list[TopicResult]]:
         """Create topics, each with all its partitions or not at all; durable when answered."""
@@ -219,6 +222,32 @@ class TopicService:
             check_topic(topic.name, topic.topic_id)
         wanted = command.topics or self._visible(Permission.DESCRIBE, context)
         return [self._describe(topic, context) for topic in wanted]
+
+    def look_up_topics(self, command: LookUpTopics, context: CallContext) -> list[FoundTopic]:
+        """Return the ids and partitions of topics on disk, in the order asked, or of all by name. Unlike
+        `describe_topics`, it reads neither positions nor settings, and a shard that does not serve is no error.
+
+        Raises Refused INVALID_REQUEST as `check_topic`."""
+        wanted = command.topics
+        if wanted is None:
+            wanted = self._visible(Permission.DESCRIBE, context)
+        for topic in wanted:
+            check_topic(topic.name, topic.topic_id)
+        return [self._look_up(topic, context) for topic in wanted]
+
+    def _look_up(self, wanted: TopicName, context: CallContext) -> FoundTopic:
+        try:
+            topic = self._find(Permission.DESCRIBE, context, wanted, self._catalog.durable_topic)
+        except Refused as refusal:
+            return FoundTopic(wanted.name, wanted.topic_id, error=refusal)
+        return FoundTopic(topic.name, topic.topic_id, list(map(self._leader_epoch, topic.partition_ordinals)))
+
+    def _leader_epoch(self, ordinal: int) -> int | None:
+        # The partition is gone from the live catalog while the deletion of its topic is not on disk yet.
+        placed = self._catalog.placed(ordinal)
+        shard: LogShard | None = None if placed is None else self._served.get(placed.shard)
+        head = None if shard is None else shard.durable_head(ordinal)
+        return None if head is None else head.leadership.epoch
 
     def _visible(self, permission: Permission, context: CallContext) -> list[TopicName]:
         """Return all topics on disk for which the caller has the permission, by name."""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import NO_LEADER_EPOCH
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.incarnation import Incarnation, IncarnationCause, first_epoch
-from partition_log.state import EMPTY_HEAD, LeaderEpoch, Leadership, PartitionHead
+from partition_log.state import EMPTY_HEAD, NO_OFFSET, LeaderEpoch, Leadership, PartitionHead
 
 _EPOCH: Final = attrgetter("epoch")
 _START: Final = attrgetter("start_offset")
@@ -79,6 +79,21 @@ def divergence(head: PartitionHead, last_read_epoch: int, offset: int) -> Diverg
     if epoch == last_read_epoch and offset <= end_offset:
         return None
     return Divergence(epoch, min(offset, end_offset))
+
+
+def epoch_end(head: PartitionHead, epoch: int) -> tuple[int, int]:
+    """Return the newest epoch of this log up to the one asked for, and its end offset. Both are -1 for an epoch newer
+    than the current one, and for -1. An epoch before the first one is answered itself, with the beginning of the
+    first.
+
+    Source: Kafka's `LeaderEpochFileCache.endOffsetFor`."""
+    history = head.leadership.history
+    if not 0 <= epoch <= head.leadership.epoch:
+        return NO_LEADER_EPOCH, NO_OFFSET
+    known = bisect_right(history, epoch, key=_EPOCH)
+    if known == len(history):
+        return epoch, head.log_end_offset
+    return (history[known - 1].epoch if known else epoch), history[known].start_offset
 
 
 def check_leader_epochs(

@@ -1,6 +1,6 @@
-"""Use case of positions: the offsets at the ends of logs, and those that a time stands for.
+"""Use case of positions: the offsets at the ends of logs and of leader epochs, and those that a time stands for.
 
-Source: spec log-and-runtime 2.1; KIP-79.
+Source: spec log-and-runtime 2.1; KIP-79, KIP-320.
 """
 
 from __future__ import annotations
@@ -16,9 +16,18 @@ from coordinator_runtime.worker import Worker, WorkerLost
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
-from partition_log.leadership import check_leader_epochs, epoch_at
+from partition_log.leadership import check_leader_epochs, epoch_at, epoch_end
 from partition_log.reading import ReadBudget, bound_of
-from partition_log.requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListOffsets, OffsetQuery, OffsetResult
+from partition_log.requests import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    EpochEndResult,
+    EpochQuery,
+    ListOffsets,
+    OffsetForLeaderEpoch,
+    OffsetQuery,
+    OffsetResult,
+)
 from partition_log.service import LogService
 from partition_log.state import NO_OFFSET, Isolation, PartitionHead
 from partition_log.time_search import Place, TimeSearch, TimeSearches
@@ -43,6 +52,24 @@ class PositionService:
         parts = [self._find(query, command.isolation, context, budget) for query in command.queries]
         self._log.fetcher.on_work(budget.work_bytes)
         return all_of(parts).then(self._log.when_catalog_durable)
+
+    def offset_for_leader_epoch(
+        self, command: OffsetForLeaderEpoch, context: CallContext
+    ) -> Pending[list[EpochEndResult]]:
+        """Return the durable end of each leader epoch, in the order asked (`leadership.epoch_end`). A reader that names
+        the epoch of the last record that it read thus learns the offset from which on it read another log.
+
+        Errors of a partition: FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH for a wrong current epoch. Raises Refused
+        INVALID_REQUEST for an invalid partition name."""
+        results = [self._epoch_end(query, context) for query in command.queries]
+        return self._log.when_catalog_durable(results)
+
+    def _epoch_end(self, query: EpochQuery, context: CallContext) -> EpochEndResult:
+        def look(placed: PlacedPartition, head: PartitionHead) -> EpochEndResult:
+            check_leader_epochs(head, 0, current_leader_epoch=query.current_leader_epoch, last_read_epoch=None)
+            return EpochEndResult(placed.name, *epoch_end(head, query.epoch))
+
+        return self._log.look(EpochEndResult, query.name, context, look)
 
     def _find(
         self, query: OffsetQuery, isolation: Isolation, context: CallContext, budget: ReadBudget

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from coordinator_protocol.batch import BatchHeader
+from coordinator_protocol.batch import NO_LEADER_EPOCH, BatchHeader
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_protocol.wire import Buffer
@@ -19,7 +19,7 @@ from partition_log.catalog.settings import SettingValue
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
 from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.measuring import NO_COMMITS, NOTHING_MEASURED, Commits, Measured
-from partition_log.state import AbortedTransaction, Isolation, PartitionHead, ProducerEntry
+from partition_log.state import NO_OFFSET, AbortedTransaction, Isolation, PartitionHead, ProducerEntry
 
 
 class CreateTopics(Struct, frozen=True):
@@ -210,6 +210,28 @@ class OffsetResult(NamedPartition, frozen=True):
     error: CoordinatorError | None = None
     leader_epoch: int | None = None
     """Leader epoch of the offset; None without an offset."""
+
+
+class EpochQuery(NamedPartition, frozen=True):
+    """A query for the end of a leader epoch in this log."""
+
+    epoch: int
+    current_leader_epoch: int | None = None
+    """Leader epoch that the caller takes for the current one; None if it does not say."""
+
+
+class OffsetForLeaderEpoch(Struct, frozen=True):
+    """Queries for ends of leader epochs. All are taken at the same moment."""
+
+    queries: Sequence[EpochQuery]
+
+
+class EpochEndResult(NamedPartition, frozen=True):
+    """The end of a leader epoch. Both numbers are -1 if the log knows no such epoch."""
+
+    epoch: int = NO_LEADER_EPOCH
+    end_offset: int = NO_OFFSET
+    error: CoordinatorError | None = None
 
 
 class CountQuery(NamedPartition, frozen=True):

@@ -80,7 +80,7 @@ class TopicService:
         self._authorizer = authorizer
         self._limits = limits
         self._new_topic_id = new_topic_id
-        self._served = runtime.table.served
+        self._serving = runtime.table.find
 
     def create_topics(self, command: CreateTopics, context: CallContext) -> Pending[list[TopicResult]]:
         """Create topics, each with all its partitions or not at all; durable when answered."""
@@ -245,7 +245,7 @@ class TopicService:
     def _leader_epoch(self, ordinal: int) -> int | None:
         # The partition is gone from the live catalog while the deletion of its topic is not on disk yet.
         placed = self._catalog.placed(ordinal)
-        shard: LogShard | None = None if placed is None else self._served.get(placed.shard)
+        shard: LogShard | None = None if placed is None else self._serving(placed.shard)
         head = None if shard is None else shard.durable_head(ordinal)
         return None if head is None else head.leadership.epoch
 

@@ -9,13 +9,13 @@ import pytest
 from coordinator_protocol.batch import BatchHeader, payload_of, verify_batch
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.incarnation import FIRST, Incarnation, IncarnationCause, first_epoch, next_incarnation
-from coordinator_runtime.ports import PartitionName
+from coordinator_runtime.ports import AllowAll, CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log.catalog.shard import ORDINALS_SKIPPED
 from partition_log.epoch_rows import encode_epoch, epoch_key
 from partition_log.leadership import Diverged, Divergence
-from partition_log.requests import ListOffsets, OffsetQuery
+from partition_log.requests import EpochEndResult, EpochQuery, ListOffsets, OffsetForLeaderEpoch, OffsetQuery
 from partition_log.state import LeaderEpoch
 from tests.log.driven_log import (
     ABORT,
@@ -212,6 +212,77 @@ def test_a_range_is_served_as_long_as_all_before_its_end_is_what_it_was(
     assert (result.error.code, result.error.divergence) == (ErrorCode.OFFSET_OUT_OF_RANGE, Divergence(*diverging))
     assert f"planned in leader epoch {end_epoch}" in result.error.message
     assert (result.batches, result.next_offset) == ((), 0)
+
+
+def epoch_ends(driven: DrivenLog, *queries: EpochQuery) -> list[EpochEndResult]:
+    asked = driven.positions.offset_for_leader_epoch(OffsetForLeaderEpoch(queries), CONTEXT)
+    driven.flush()
+    return asked.result()
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end"),
+    [
+        (FIRST_LINE, (FIRST_LINE, 3)),
+        (FIRST_LINE + 1, (FIRST_LINE, 3)),
+        (SECOND, (SECOND, 5)),
+        (SECOND + 1, (SECOND, 5)),
+        (THIRD, (THIRD, 6)),
+        (THIRD + 1, (-1, -1)),
+        (-1, (-1, -1)),
+        (-2, (-1, -1)),
+    ],
+)
+def test_an_epoch_ends_where_the_next_one_begins(driven: DrivenLog, epoch: int, end: tuple[int, int]) -> None:
+    (found,) = epoch_ends(lines(driven), EpochQuery(PartitionName(TOPIC, b"", 0), epoch))
+    assert (found.error, found.epoch, found.end_offset) == (None, *end)
+
+
+def test_an_epoch_before_the_first_one_ended_where_that_begins(driven: DrivenLog) -> None:
+    """The topic was created again in a store that was restored: its first epoch is no longer 0."""
+    restored = driven.restore(driven.backup())
+    restored.create("later")
+    restored.append(Batch(count=2), topic="later")
+    name = PartitionName("later", b"", 0)
+    found = epoch_ends(restored, EpochQuery(name, 0), EpochQuery(name, NOW_S))
+    assert [(each.epoch, each.end_offset) for each in found] == [(0, 0), (NOW_S, 2)]
+
+
+def test_ends_of_epochs_are_of_one_durable_moment(driven: DrivenLog) -> None:
+    driven.append(Batch(TX, 0, 3))
+    names = [PartitionName(TOPIC, b"", partition) for partition in (0, 1)]
+    for partition in (0, 1):
+        driven.send(Batch(), partition=partition)
+    asked = OffsetForLeaderEpoch([EpochQuery(name, 0) for name in names])
+    found = driven.positions.offset_for_leader_epoch(asked, CONTEXT).result()
+    assert [each.end_offset for each in found] == [3, 0], "open transactions count"
+
+
+def test_whoever_takes_another_epoch_for_the_current_one_gets_no_end(driven: DrivenLog) -> None:
+    name = PartitionName(TOPIC, b"", 0)
+    queries = [EpochQuery(name, FIRST_LINE, current) for current in (THIRD, SECOND, THIRD + 1)]
+    found = epoch_ends(lines(driven), *queries, EpochQuery(PartitionName("missing", b"", 0), 0))
+    assert [code(each) for each in found] == [
+        ErrorCode.NONE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert [each.end_offset for each in found] == [3, -1, -1, -1]
+
+
+def test_ends_of_epochs_need_describe() -> None:
+    driven = DrivenLog(authorizer=_Reader())
+    driven.create()
+    (refused,) = epoch_ends(driven, EpochQuery(PartitionName(TOPIC, b"", 0), 0))
+    assert code(refused) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class _Reader(AllowAll):
+    """Somebody who may not describe topics."""
+
+    def is_allowed(self, context: CallContext, permission: Permission, resource_type: ResourceType, name: str) -> bool:
+        return permission is not Permission.DESCRIBE
 
 
 def test_an_epoch_of_an_end_needs_the_end(driven: DrivenLog) -> None:

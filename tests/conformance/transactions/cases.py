@@ -9,8 +9,9 @@ TransactionsBounceTest, EX TransactionsExpirationTest, PX ProducerIdExpirationTe
 AddPartitionsToTxnRequestServerTest, AM AddPartitionsToTxnManagerTest, KA KafkaApisTest, OM OffsetMetadataManagerTest,
 GS GroupCoordinatorServiceTest, CG ConsumerGroupTest, CL ClassicGroupTest, RT CoordinatorRuntimeTest, PS
 ProducerStateManagerTest, UL UnifiedLogTest, MG TransactionManagerTest, LH ListTransactionsHandlerTest, CI
-ProducerIdControlManagerTest, PT PartitionTest, FR FetchRequestTest, LO ListOffsetsRequestTest. Those of groups without
-a class are of GroupMetadataManagerTest.
+ProducerIdControlManagerTest, PT PartitionTest, FR FetchRequestTest, LO ListOffsetsRequestTest, OE
+OffsetsForLeaderEpochRequestTest, LE LeaderEpochFileCacheTest. Those of groups without a class are of
+GroupMetadataManagerTest.
 """
 
 from __future__ import annotations

@@ -10,7 +10,17 @@ from coordinator_api.v1 import group_pb2
 from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.ports import CallContext
 from partition_log.leadership import Diverged
-from partition_log.requests import Fetch, FetchItem, FetchResult, ListOffsets, OffsetQuery, OffsetResult
+from partition_log.requests import (
+    EpochEndResult,
+    EpochQuery,
+    Fetch,
+    FetchItem,
+    FetchResult,
+    ListOffsets,
+    OffsetForLeaderEpoch,
+    OffsetQuery,
+    OffsetResult,
+)
 from partition_log.state import Isolation
 from tests.conformance.transactions.case_world import CaseWorld
 from tests.conformance.transactions.cases import case
@@ -67,7 +77,7 @@ def fetch(world: CaseWorld, offset: int = 0, **fields: Any) -> FetchResult:
     return result
 
 
-def code(result: FetchResult | OffsetResult) -> int:
+def code(result: FetchResult | OffsetResult | EpochEndResult) -> int:
     return 0 if result.error is None else int(result.error.code)
 
 
@@ -322,3 +332,35 @@ def test_a_reader_of_the_line_between_two_restores(split: bool) -> None:
     transact(world, "others", "after", "that")
     assert diverging(fetch(world, 4, last_read_epoch=5)) == (0, 2)
     assert world.visible() == ["a", "after", "that"]
+
+
+def epoch_ends(world: CaseWorld, *queries: tuple[int, int | None]) -> list[EpochEndResult]:
+    """Ends of epochs in t-0: each epoch asked for, and the one taken for the current one."""
+    asked = OffsetForLeaderEpoch([EpochQuery(partition_name("t-0"), *query) for query in queries])
+    return world.told(world.inside.positions.offset_for_leader_epoch(asked, CallContext()))
+
+
+@case(354)
+@both_modes
+def test_an_end_for_whom_takes_another_epoch_for_the_present_one(split: bool) -> None:
+    world = CaseWorld(split=split)
+    transact(world, "orders", "a")
+    begin_epoch(world, 5)
+    found = epoch_ends(world, *((5, current) for current in (5, 4, 6, None)))
+    assert [code(result) for result in found] == [0, 74, 75, 0]
+    assert [result.end_offset for result in found] == [2, -1, -1, 2]
+
+
+@case(355)
+def test_ends_of_epochs(kafkas_log: CaseWorld) -> None:
+    found = epoch_ends(kafkas_log, *((epoch, None) for epoch in (0, 2, 3, 5, 9, 10, 11, -1)))
+    assert [(result.epoch, result.end_offset) for result in found] == [
+        (0, 2),
+        (0, 2),
+        (3, 8),
+        (4, 13),
+        (9, 17),
+        (10, 17),
+        (-1, -1),
+        (-1, -1),
+    ]

@@ -17,10 +17,13 @@ from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.leadership import check_leader_epochs, epoch_at, epoch_end
+from partition_log.newest_search import NewestSearch
 from partition_log.reading import ReadBudget, bound_of
 from partition_log.requests import (
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    NEWEST_TIMESTAMP,
     EpochEndResult,
     EpochQuery,
     ListOffsets,
@@ -30,7 +33,7 @@ from partition_log.requests import (
 )
 from partition_log.service import LogService
 from partition_log.state import NO_OFFSET, Isolation, PartitionHead
-from partition_log.time_search import Place, TimeSearch, TimeSearches
+from partition_log.time_search import Place, Search, TimeSearch, TimeSearches
 
 
 class PositionService:
@@ -44,8 +47,8 @@ class PositionService:
     def list_offsets(self, command: ListOffsets, context: CallContext) -> Pending[list[OffsetResult]]:
         """Return positions by end or time, in the order asked, all of the same moment. Records that are appended
         afterwards do not count, however long a search takes. A time stands for the first visible record of the
-        isolation level with a timestamp of at least that time (`time_search`). The result is -1 if no record is that
-        new.
+        isolation level with a timestamp of at least that time (`time_search`). NEWEST_TIMESTAMP stands for the one with
+        the largest timestamp (`newest_search`). The result is -1 if there is no such record.
 
         Raises Refused INVALID_REQUEST for an invalid partition name."""
         budget = ReadBudget(visible_bytes=0)
@@ -103,12 +106,13 @@ class PositionService:
         timestamp_ms, bound, ordinal = query.timestamp_ms, bound_of(head, isolation), placed.ref.ordinal
         if timestamp_ms == LATEST_TIMESTAMP:
             return settled((bound, -1))
-        if timestamp_ms == EARLIEST_TIMESTAMP:
+        if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return settled((head.log_start_offset, -1))
-        if timestamp_ms < 0:
+        if timestamp_ms < 0 and timestamp_ms != NEWEST_TIMESTAMP:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                f"{timestamp_ms} is no position: use -1 (latest), -2 (earliest) or Unix milliseconds",
+                f"{timestamp_ms} is no position: use -1 (latest), -2 (earliest), -3 (newest record) or Unix "
+                "milliseconds",
             )
 
         def look() -> PartitionHead:
@@ -119,7 +123,11 @@ class PositionService:
                 raise unresolved(placed.ref.topic)
             return found[1]
 
-        search = TimeSearch(self._store, ordinal, timestamp_ms, bound=bound, isolation=isolation)
+        search: Search
+        if timestamp_ms == NEWEST_TIMESTAMP:
+            search = NewestSearch(self._store, ordinal, bound=bound, isolation=isolation)
+        else:
+            search = TimeSearch(self._store, ordinal, timestamp_ms, bound=bound, isolation=isolation)
         return self.searches.find(search, head, look, budget)
 
     def _result_of_error(self, name: PartitionName, placed: PlacedPartition, error: Exception) -> OffsetResult:

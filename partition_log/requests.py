@@ -182,15 +182,19 @@ class FetchResult(NamedPartition, frozen=True):
     read."""
 
 
-EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+NEWEST_TIMESTAMP = -3
+"""Kafka's `MAX_TIMESTAMP`."""
+EARLIEST_LOCAL_TIMESTAMP = -4
+"""The same as EARLIEST_TIMESTAMP, because all of a log lies on this server."""
 
 
 class OffsetQuery(NamedPartition, frozen=True):
-    """A query for a position, by end or by time."""
+    """A query for a position: an end, the newest record, or a time."""
 
     timestamp_ms: int
-    """LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, or Unix milliseconds."""
+    """One of the four positions above, or Unix milliseconds."""
     current_leader_epoch: int | None = None
     """Leader epoch that the caller takes for the current one; None if it does not say."""
 

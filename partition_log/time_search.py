@@ -51,13 +51,16 @@ from partition_log.stretches import first_that
 Place = tuple[int, int]
 """Offset and timestamp of a record."""
 
+Look = Callable[[Sought], tuple[int, int] | None]
+"""Finds a record in a payload: `first_since` or `newest_since`, for another process."""
+
 NOWHERE: Final = (NO_OFFSET, NO_TIMESTAMP_MS)
 """Reply if no record is that new."""
 
 _TURN_PAUSE_MS: Final = 1
 """Least pause between two turns of searches, which leaves the loop to others."""
 
-_HALVING_COST_BATCHES: Final = 64
+HALVING_COST_BATCHES: Final = 64
 """Cost of finding the first index entry, in batches."""
 
 _OPENING_COST: Final = 16
@@ -79,80 +82,45 @@ class Opening(Struct, frozen=True):
     header: BatchHeader
     first_offset: int
     """First offset of the batch that counts."""
+    look: Look
     asked: Sought
 
 
-class TimeSearch:
-    """One search in one partition, which continues where it stopped."""
+class Search:
+    """Base class of searches in one partition. A search continues where it stopped."""
 
-    __slots__ = ("_bound", "_isolation", "_next_offset", "_ordinal", "_store", "_timestamp_ms")
+    __slots__ = ("_bound", "_isolation", "_look", "_ordinal", "_store", "_timestamp_ms")
 
-    def __init__(self, store: Store, ordinal: int, timestamp_ms: int, *, bound: int, isolation: Isolation) -> None:
+    def __init__(
+        self, store: Store, ordinal: int, timestamp_ms: int, *, bound: int, isolation: Isolation, look: Look
+    ) -> None:
         """Prepare a search. `bound`: the offset behind the last one that may be the answer."""
         self._store = store
         self._ordinal = ordinal
         self._timestamp_ms = timestamp_ms
         self._bound = bound
         self._isolation = isolation
-        self._next_offset: int | None = None
-        """Offset to continue at; None before the beginning."""
+        self._look = look
 
     def advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
         """Continue the search. Raises LogDamaged, StoreUnreadable, UnknownRow."""
-        start = self._start(head, budget) if self._next_offset is None else self._next_offset
-        start = max(start, head.log_start_offset)
-        if start >= self._bound:
-            return NOWHERE
-        aborted = None
-        if self._isolation is Isolation.READ_COMMITTED and head.last_abort_offset >= start:
-            aborted = AbortedIndex(self._store, self._ordinal, head, budget)
-        for header, encoded in batches(self._store, self._ordinal, start, self._bound, headers_only=True):
-            self._next_offset = header.last_offset + 1
-            budget.batches -= 1
-            budget.read_bytes -= len(encoded)
-            if self._may_hold_it(header, aborted):
-                if not is_worker_free and _is_for_worker(header, encoded):
-                    self._next_offset = header.base_offset
-                    return Pause.WAITS
-                found = self._opened(header, encoded, head, budget)
-                if found is not None:
-                    return found
-            if budget.is_spent:
-                return Pause.SPENT
-        return NOWHERE
+        raise NotImplementedError
 
     def resume(self, opening: Opening, found: Place | None, head: PartitionHead) -> Place | None:
-        """Return the place that the worker found; None if the search must continue. If the records there were deleted
-        meanwhile, it continues from the log start, which may be in the same batch."""
-        if found is None:
-            return None
-        if found[0] >= head.log_start_offset:
-            return found
-        self._next_offset = min(head.log_start_offset, opening.header.last_offset + 1)
+        """Return the place that the worker found; None if the search must continue."""
+        raise NotImplementedError
+
+    def _aborted(self, head: PartitionHead, start: int, budget: ReadBudget) -> AbortedIndex | None:
+        """Return the index of aborted transactions from an offset on; None if none of them is hidden there."""
+        if self._isolation is Isolation.READ_COMMITTED and head.last_abort_offset >= start:
+            return AbortedIndex(self._store, self._ordinal, head, budget)
         return None
-
-    def _start(self, head: PartitionHead, budget: ReadBudget) -> int:
-        """Return the first offset of the first index entry that reaches the time; the bound if none does."""
-        index, timestamp_ms = head.index, self._timestamp_ms
-        if index.max_timestamp_ms < timestamp_ms:
-            return self._bound
-        budget.batches -= _HALVING_COST_BATCHES
-        # Timestamps of index entries are running maxima, so the first entry that reaches the time holds the first such
-        # batch.
-        finished = (head.log_start_offset, index.first_offset)
-        stretch = first_that(self._store, self._ordinal, finished, lambda found: found.max_timestamp_ms >= timestamp_ms)
-        return index.first_offset if stretch is None else stretch.first_offset
-
-    def _may_hold_it(self, header: BatchHeader, aborted: AbortedIndex | None) -> bool:
-        if header.is_control or header.max_timestamp_ms < self._timestamp_ms:
-            return False
-        return aborted is None or not header.is_transactional or not aborted.hides(header)
 
     def _opened(
         self, header: BatchHeader, encoded: Buffer, head: PartitionHead, budget: ReadBudget
     ) -> Place | Opening | None:
-        """Return the first such record of a batch, the batch if the worker must open it, or None if there is no such
-        record."""
+        """Return the record in a batch that is looked for, or None if there is none. Return the batch if the worker
+        must open it."""
         first_offset = max(header.base_offset, head.log_start_offset)
         if header.timestamp_type is not TimestampType.CREATE_TIME:
             return first_offset, header.max_timestamp_ms
@@ -162,12 +130,12 @@ class TimeSearch:
             # The damage is reported to the reader that fetches the batch.
             return first_offset, header.max_timestamp_ms
         asked = sought(header, payload, first_offset - header.base_offset, self._timestamp_ms)
-        opening = Opening(header, first_offset, asked)
-        if _is_for_worker(header, encoded):
+        opening = Opening(header, first_offset, self._look, asked)
+        if is_for_worker(header, encoded):
             return opening
         budget.read_bytes -= _OPENING_COST * len(payload)
         try:
-            return place_of(opening, first_since(asked))
+            return place_of(opening, self._look(asked))
         except NotOpened:
             return first_offset, header.max_timestamp_ms
 
@@ -181,7 +149,70 @@ class TimeSearch:
         raise AssertionError("a batch is there as long as its turn of the loop lasts")
 
 
-def _is_for_worker(header: BatchHeader, encoded: Buffer) -> bool:
+class TimeSearch(Search):
+    """A search for the first record from a time on."""
+
+    __slots__ = ("_next_offset",)
+
+    def __init__(self, store: Store, ordinal: int, timestamp_ms: int, *, bound: int, isolation: Isolation) -> None:
+        super().__init__(store, ordinal, timestamp_ms, bound=bound, isolation=isolation, look=first_since)
+        self._next_offset: int | None = None
+        """Offset to continue at; None before the beginning."""
+
+    def advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
+        start = self._start(head, budget) if self._next_offset is None else self._next_offset
+        start = max(start, head.log_start_offset)
+        if start >= self._bound:
+            return NOWHERE
+        aborted = self._aborted(head, start, budget)
+        for header, encoded in batches(self._store, self._ordinal, start, self._bound, headers_only=True):
+            self._next_offset = header.last_offset + 1
+            budget.batches -= 1
+            budget.read_bytes -= len(encoded)
+            if self._may_hold_it(header, aborted):
+                if not is_worker_free and is_for_worker(header, encoded):
+                    self._next_offset = header.base_offset
+                    return Pause.WAITS
+                found = self._opened(header, encoded, head, budget)
+                if found is not None:
+                    return found
+            if budget.is_spent:
+                return Pause.SPENT
+        return NOWHERE
+
+    def resume(self, opening: Opening, found: Place | None, head: PartitionHead) -> Place | None:
+        # If the records there were deleted meanwhile, it continues from the log start, which may be in the same batch.
+        if found is None:
+            return None
+        if found[0] >= head.log_start_offset:
+            return found
+        self._next_offset = min(head.log_start_offset, opening.header.last_offset + 1)
+        return None
+
+    def _start(self, head: PartitionHead, budget: ReadBudget) -> int:
+        """Return the first offset of the first index entry that reaches the time; the bound if none does."""
+        index, timestamp_ms = head.index, self._timestamp_ms
+        if index.max_timestamp_ms < timestamp_ms:
+            return self._bound
+        budget.batches -= HALVING_COST_BATCHES
+        # Timestamps of index entries are running maxima, so the first entry that reaches the time holds the first such
+        # batch.
+        finished = (head.log_start_offset, index.first_offset)
+        stretch = first_that(self._store, self._ordinal, finished, lambda found: found.max_timestamp_ms >= timestamp_ms)
+        return index.first_offset if stretch is None else stretch.first_offset
+
+    def _may_hold_it(self, header: BatchHeader, aborted: AbortedIndex | None) -> bool:
+        return header.max_timestamp_ms >= self._timestamp_ms and is_shown(header, aborted)
+
+
+def is_shown(header: BatchHeader, aborted: AbortedIndex | None) -> bool:
+    """True if readers are shown the records of a batch. `aborted` has the aborted transactions that are hidden."""
+    if header.is_control:
+        return False
+    return aborted is None or not header.is_transactional or not aborted.hides(header)
+
+
+def is_for_worker(header: BatchHeader, encoded: Buffer) -> bool:
     """True if opening a batch may take longer than the loop can spare. At least its header was read."""
     return (
         header.compression is not Compression.NONE
@@ -200,7 +231,7 @@ class _AskedTime:
 
     __slots__ = ("look", "reply", "search")
 
-    def __init__(self, search: TimeSearch, look: Callable[[], PartitionHead]) -> None:
+    def __init__(self, search: Search, look: Callable[[], PartitionHead]) -> None:
         self.search = search
         self.look = look
         self.reply: Pending[Place] = Pending()
@@ -223,7 +254,7 @@ class TimeSearches:
         """Receives the cost of a later turn, as `Fetcher.on_work` does."""
 
     def find(
-        self, search: TimeSearch, head: PartitionHead, look: Callable[[], PartitionHead], budget: ReadBudget
+        self, search: Search, head: PartitionHead, look: Callable[[], PartitionHead], budget: ReadBudget
     ) -> Pending[Place]:
         """Search, at once as far as the budget allows. `look` returns the later state of the partition, and raises
         Refused once the caller may not look there any more.
@@ -246,7 +277,7 @@ class TimeSearches:
             return
         if isinstance(found, Opening):
             self._is_opening = True
-            self._worker.run(first_since, found.asked).on_settled(partial(self._on_opened, asked, found))
+            self._worker.run(found.look, found.asked).on_settled(partial(self._on_opened, asked, found))
         elif found is Pause.SPENT:
             self._later(asked)
         elif found is Pause.WAITS:

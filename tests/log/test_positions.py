@@ -7,7 +7,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import Family
-from partition_log.requests import DeleteRecords, DescribeProducers, RecordsToDelete
+from partition_log.requests import EARLIEST_LOCAL_TIMESTAMP, DeleteRecords, DescribeProducers, RecordsToDelete
 from partition_log.state import PartitionConfig
 from tests.log.driven_log import (
     ABORT,
@@ -123,7 +123,14 @@ def test_the_index_has_a_row_per_stretch_and_not_per_batch() -> None:
 
 
 def test_an_unknown_position_is_refused(driven: DrivenLog) -> None:
-    assert code(driven.offsets(-3)[0]) is ErrorCode.INVALID_REQUEST
+    assert [code(driven.offsets(unknown)[0]) for unknown in (-5, -6, -(2**63))] == [ErrorCode.INVALID_REQUEST] * 3
+
+
+def test_all_of_a_log_is_local(driven: DrivenLog) -> None:
+    driven.append(Batch(count=3))
+    driven.log.delete_records(DeleteRecords([RecordsToDelete(PartitionName(TOPIC, b"", 0), 2)]), CONTEXT)
+    driven.flush()
+    assert found(driven, EARLIEST_LOCAL_TIMESTAMP) == found(driven, EARLIEST) == (2, -1)
 
 
 def test_an_unknown_partition_is_refused_alone(driven: DrivenLog) -> None:

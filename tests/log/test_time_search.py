@@ -464,8 +464,11 @@ class NaiveLog:
         self.records: list[tuple[int, int, int]] = []
         self.fates: dict[int, str] = {}
         """By offset: committed, aborted or open."""
+        self.batches: list[list[tuple[int, int]]] = []
+        """Offset and time of the records of each batch."""
 
     def append(self, producer_id: int, times_ms: Sequence[int]) -> None:
+        self.batches.append(list(enumerate(times_ms, self.end)))
         for time_ms in times_ms:
             self.records.append((self.end, time_ms, producer_id))
             self.fates[self.end] = "open" if producer_id else "committed"
@@ -483,15 +486,30 @@ class NaiveLog:
 
     def first_since(self, timestamp_ms: int, isolation: Isolation) -> tuple[int, int]:
         for offset, time_ms, _producer_id in self.records:
-            is_shown = isolation is UNCOMMITTED or (self.fates[offset] == "committed" and offset < self.stable)
-            if is_shown and offset >= self.start and time_ms >= timestamp_ms:
+            if self.is_shown(offset, isolation) and time_ms >= timestamp_ms:
                 return offset, time_ms
         return -1, -1
 
+    def newest(self, isolation: Isolation) -> tuple[int, int]:
+        """The newest record that is left of the batch with the largest timestamp in its header."""
+        shown = [batch for batch in self.batches if self.is_shown(batch[-1][0], isolation)]
+        newest = max(shown, key=_largest_time, default=[])
+        if not newest or _largest_time(newest) < 0:
+            return -1, -1
+        return max((record for record in newest if record[0] >= self.start), key=lambda record: record[1])
 
-@given(st.integers(1, 5), commands)
-@settings(max_examples=60, deadline=None)
-def test_what_is_found_is_what_a_list_of_all_records_has(interval: int, given_commands: list[Any]) -> None:
+    def is_shown(self, offset: int, isolation: Isolation) -> bool:
+        if offset < self.start:
+            return False
+        return isolation is UNCOMMITTED or (self.fates[offset] == "committed" and offset < self.stable)
+
+
+def _largest_time(batch: Sequence[tuple[int, int]]) -> int:
+    return max(time_ms for _offset, time_ms in batch)
+
+
+def played(interval: int, given_commands: list[Any]) -> tuple[DrivenLog, NaiveLog]:
+    """The same log twice."""
     pytest.importorskip("pyarrow")
     driven = DrivenLog(config=PartitionConfig(index_interval_batches=interval))
     driven.create(config=CHECKED)
@@ -514,6 +532,13 @@ def test_what_is_found_is_what_a_list_of_all_records_has(interval: int, given_co
             driven.end(producer, COMMIT if command == "commit" else ABORT)
             epochs[producer_id], sequences[producer_id] = producer.epoch + 1, 0
             naive.finish(producer_id, "committed" if command == "commit" else "aborted")
+    return driven, naive
+
+
+@given(st.integers(1, 5), commands)
+@settings(max_examples=60, deadline=None)
+def test_what_is_found_is_what_a_list_of_all_records_has(interval: int, given_commands: list[Any]) -> None:
+    driven, naive = played(interval, given_commands)
     for isolation in (COMMITTED, UNCOMMITTED):
         for timestamp_ms in (0, 5, 6, 20, 21, 40, 41):
             assert found(driven, timestamp_ms, isolation) == naive.first_since(timestamp_ms, isolation)

@@ -1770,9 +1770,15 @@ class OffsetQuery(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     timestamp_ms: _builtins.int
-    """-1 = latest (the LSO, or the high watermark for READ_UNCOMMITTED); -2 = earliest; both are Kafka's numbers. Another
-    negative number is INVALID_REQUEST. 0 or more = a time in Unix milliseconds. It finds the first record, in the
-    order of offsets, that the isolation level shows and that has at least this timestamp.
+    """A position, by Kafka's numbers, or a time in Unix milliseconds (0 or more). Another negative number is
+    INVALID_REQUEST.
+    - -1 = latest: the LSO, or the high watermark for READ_UNCOMMITTED.
+    - -2 = earliest.
+    - -3 = the newest record: the one with the largest timestamp among those that the isolation level shows, the first
+      of several. The headers of batches decide which one is looked into. Version 1.0.0 refuses this number.
+    - -4 = earliest on this server, the same as -2. Version 1.0.0 refuses this number.
+    - A time finds the first record, in the order of offsets, that the isolation level shows and that has at least this
+      timestamp.
 
     A batch that the server cannot open counts as one record, with its first offset and its largest timestamp. Its
     payload is damaged, or was never decodable (validate_payload=header). A server of version 1.0.0 treats every batch
@@ -1855,7 +1861,9 @@ class OffsetResult(_message.Message):
     offset: _builtins.int
     """-1 if no record is that new."""
     timestamp_ms: _builtins.int
-    """Timestamp of the record found by time (OffsetQuery.timestamp_ms); -1 for earliest and latest, and without a record."""
+    """Timestamp of the record found by time, or of the newest one (OffsetQuery.timestamp_ms); -1 for earliest and latest,
+    and without a record.
+    """
     leader_epoch: _builtins.int
     """Leader epoch of the offset: send it as last_read_epoch to begin there, or as end_epoch to end there. Absent without
     an offset.

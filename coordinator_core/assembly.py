@@ -53,6 +53,7 @@ from group_coordinator.news import News
 from group_coordinator.registry import PARTS, GroupPart
 from group_coordinator.services import GroupDependencies, GroupServices, group_services
 from partition_log.batch_checks import BatchChecks
+from partition_log.catalog.settings import TopicDefaults
 from partition_log.catalog.shard import CatalogShard
 from partition_log.codec import examine_batch
 from partition_log.foreign_markers import ForeignMarkers
@@ -312,8 +313,11 @@ def _catalog(runtime: Runtime, store: Store, config: CoreConfig, levels: Levels 
         runtime.journal,
         shard_count=config.shard_count,
         incarnation=store.incarnation.number,
-        default_retention=config.default_retention,
-        default_timestamp_after_max_ms=config.default_timestamp_after_max_ms,
+        defaults=TopicDefaults(
+            retention=config.default_retention,
+            timestamp_after_max_ms=config.default_timestamp_after_max_ms,
+            batch_bytes_max=config.limits.batch_bytes_max,
+        ),
         levels=levels,
     )
 

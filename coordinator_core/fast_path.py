@@ -34,7 +34,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Final, TypeVar
 
-from coordinator_protocol.batch import BatchHeader
+from coordinator_protocol.batch import HEADER_BYTES, BatchHeader
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.names import check_transactional_id
@@ -268,6 +268,8 @@ class FastPath:
             limit_ms = placed.timestamp_after_max_ms
             if not _may_append_and_end(draft, header, marker) or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
                 raise NotCommon
+            if HEADER_BYTES + len(payload) > placed.batch_bytes_max:
+                raise NotCommon
             validates_payload = placed.validates_payload
             offsetless, _none = check(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
             checked.append((header, offsetless))
@@ -296,6 +298,8 @@ class FastPath:
             # The limit is negative for no limit (FOR_EVER).
             admits, limit_ms = _admits(draft, header), placed.timestamp_after_max_ms
             if admits is None or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
+                raise NotCommon
+            if HEADER_BYTES + len(payload) > placed.batch_bytes_max:
                 raise NotCommon
             is_admitted = is_admitted and admits
             validates_payload = placed.validates_payload

@@ -21,6 +21,7 @@ from coordinator_protocol.batch import (
     OffsetlessBatch,
     pack_place,
 )
+from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome, encode_tail, marker_row
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.timeline import Journal, TimelineMap
@@ -53,6 +54,8 @@ class Append(Struct, frozen=True):
     is_admitted: bool = False
     timestamp_after_max_ms: int = FOR_EVER
     """Greatest lead of its timestamps over the clock (`PlacedPartition`)."""
+    batch_bytes_max: int = Limits().batch_bytes_max
+    """Largest stored size of a batch in its topic (bytes)."""
 
 
 class Appended(Struct, frozen=True):

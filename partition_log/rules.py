@@ -22,9 +22,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
+    HEADER_BYTES,
     NO_PRODUCER_ID,
     NO_TIMESTAMP_MS,
     BatchHeader,
+    Encoding,
     decode_header,
     split_row,
 )
@@ -56,6 +58,11 @@ from partition_log.state import (
 
 _HALF_CIRCLE: Final = SEQUENCE_MAX >> 1
 _NEWLY_KEPT: Final = 1 - BATCHES_CACHED_MAX
+
+_KAFKA: Final = Encoding.KAFKA_V2
+_KAFKA_ROOM_BYTES: Final = 15
+"""Bytes by which a batch of Kafka may exceed a limit. Our header has 3 more than Kafka's, and Kafka's default limit is
+larger than ours by 12. What fits there fits here."""
 
 
 class AppendVerdict(Enum):
@@ -138,6 +145,20 @@ def check_timestamp(batch: BatchHeader, now_ms: int, after_max_ms: int) -> None:
             f"the newest timestamp of the batch, {batch.max_timestamp_ms}, lies {ahead_ms} ms ahead of the server's "
             f"clock, and the topic takes up to {after_max_ms} ms (timestamp_after_max_ms): send Unix milliseconds, set "
             "the clock of the producer right, or let the topic take more",
+        )
+
+
+def check_size(batch: BatchHeader, payload_bytes: int, batch_bytes_max: int) -> None:
+    """Return only if the stored form of a batch is within the limit of its topic. As for its timestamps, a duplicate is
+    not checked: a producer that is refused would send the same records again in smaller batches. Raises Refused
+    MESSAGE_TOO_LARGE. Source: Kafka's `max.message.bytes`."""
+    size = HEADER_BYTES + payload_bytes
+    size_max = batch_bytes_max + _KAFKA_ROOM_BYTES if batch.encoding is _KAFKA else batch_bytes_max
+    if size > size_max:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch takes {size} bytes, and the topic takes up to {size_max} (batch_bytes_max): send fewer records "
+            "in one batch, or let the topic take more",
         )
 
 

@@ -192,6 +192,7 @@ class LogService:
                 batch.offsetless,
                 admission,
                 timestamp_after_max_ms=batch.placed.timestamp_after_max_ms,
+                batch_bytes_max=batch.placed.batch_bytes_max,
             )
             decide: Callable[[LogShard, Turn], Decision] = partial(LogShard.decide_append, append=append)
             if batch.check is not None:

@@ -414,11 +414,12 @@ class LogShard:
 def _judge(
     entry: ProducerEntry | None, append: Append, log_start_offset: int, turn: Turn, *, is_admitted: bool
 ) -> AppendVerdict | CachedBatch:
-    """Return the verdict on a batch. Raises Refused as `rules.judge_append`, and as `rules.check_timestamp` if the
-    batch would be appended."""
+    """Return the verdict on a batch. Raises Refused as `rules.judge_append`, and as `rules.check_timestamp` and
+    `rules.check_size` if the batch would be appended."""
     verdict = rules.judge_append(entry, append.header, is_admitted=is_admitted, log_start_offset=log_start_offset)
     if verdict is AppendVerdict.APPEND:
         rules.check_timestamp(append.header, turn.now_ms, append.timestamp_after_max_ms)
+        rules.check_size(append.header, len(append.offsetless[1]), append.batch_bytes_max)
     return verdict
 
 

@@ -175,8 +175,15 @@ class TransactedBatches:
             raise PartRefused.naming(ref, refusal) from refusal
         if check is not None:
             check = check.recover(partial(_fail_of_partition, ref))
-        after_max_ms = placed.timestamp_after_max_ms
-        return Append(ref.ordinal, header, offsetless, is_admitted=True, timestamp_after_max_ms=after_max_ms), check
+        append = Append(
+            ref.ordinal,
+            header,
+            offsetless,
+            is_admitted=True,
+            timestamp_after_max_ms=placed.timestamp_after_max_ms,
+            batch_bytes_max=placed.batch_bytes_max,
+        )
+        return append, check
 
 
 def in_transaction(header: BatchHeader | Refused, producer_id: int, producer_epoch: int) -> BatchHeader:

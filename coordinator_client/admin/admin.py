@@ -157,7 +157,8 @@ class Admin(GroupCalls, AclCalls):
         `config` has settings by name. `validate_payload` is `full` (default: the server takes only batches that every
         reader can decode) or `header`. `retention_ms` and `retention_bytes` limit what each partition keeps; `-1` = no
         limit. `timestamp_after_max_ms` limits how far timestamps may lie ahead of the server's clock; `-1` = any
-        distance. A later timestamp is refused with INVALID_TIMESTAMP.
+        distance. A later timestamp is refused with INVALID_TIMESTAMP. `batch_bytes_max` limits the stored size of a
+        batch, up to the server's own limit. A larger batch is refused with MESSAGE_TOO_LARGE.
 
         `is_existing_ok`: accept an existing topic of that name with as many partitions and these settings.
 

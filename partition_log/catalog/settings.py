@@ -14,18 +14,22 @@ from typing import Final
 from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import Limits
 
 VALIDATE_PAYLOAD: Final = "validate_payload"
 RETENTION_MS: Final = "retention_ms"
 RETENTION_BYTES: Final = "retention_bytes"
 TIMESTAMP_AFTER_MAX_MS: Final = "timestamp_after_max_ms"
 """Kafka's `message.timestamp.after.max.ms`."""
+BATCH_BYTES_MAX: Final = "batch_bytes_max"
+"""Kafka's `max.message.bytes`, in bytes as they are stored."""
 
 FOR_EVER: Final = -1
 """Value of a limit that means no limit."""
 
-_NUMBER: Final = re.compile("-1|[1-9][0-9]{0,18}")
+_NUMBER: Final = re.compile("[1-9][0-9]{0,18}")
 _NUMBER_MAX: Final = 2**63 - 1
+_FOR_EVER: Final = str(FOR_EVER)
 
 
 class PayloadValidation(StrEnum):
@@ -50,14 +54,35 @@ class Retention(Struct, frozen=True):
 KEEP_ALL: Final = Retention()
 
 
+class TopicDefaults(Struct, frozen=True):
+    """Values of the settings of topics that have none of their own, as the server is configured."""
+
+    retention: Retention = KEEP_ALL
+    timestamp_after_max_ms: int = FOR_EVER
+    batch_bytes_max: int = Limits().batch_bytes_max
+    """Limit of the server, which no topic exceeds."""
+
+
+_BUILT_IN: Final = TopicDefaults()
+
+
 def _why_no_validation(value: str) -> str | None:
     return None if value in tuple(PayloadValidation) else f"choose {' or '.join(PayloadValidation)}"
 
 
 def _why_no_limit(value: str) -> str | None:
-    if _NUMBER.fullmatch(value) and int(value) <= _NUMBER_MAX:
+    if value == _FOR_EVER or _is_number(value):
         return None
     return f"choose a whole number from 1 to {_NUMBER_MAX}, or -1 for no limit"
+
+
+def _why_no_size(value: str) -> str | None:
+    # The limit of the server is known to `check_settings` only.
+    return None if _is_number(value) else "choose a whole number from 1"
+
+
+def _is_number(value: str) -> bool:
+    return _NUMBER.fullmatch(value) is not None and int(value) <= _NUMBER_MAX
 
 
 _CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
@@ -65,6 +90,7 @@ _CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
     RETENTION_MS: _why_no_limit,
     RETENTION_BYTES: _why_no_limit,
     TIMESTAMP_AFTER_MAX_MS: _why_no_limit,
+    BATCH_BYTES_MAX: _why_no_size,
 }
 """Checks of all settings, by name. Each returns the reason why the setting cannot have a value."""
 
@@ -75,7 +101,8 @@ class Origin(StrEnum):
     TOPIC = "topic"
     """The value was set for this topic."""
     SERVER = "server"
-    """The value is another default that the server is configured with (`default_` and the name of the setting)."""
+    """The value is another default that the server is configured with: `default_` and the name of the setting, or
+    its own `batch_bytes_max`."""
     DEFAULT = "default"
     """The value is the built-in default."""
 
@@ -99,10 +126,13 @@ class SettingsChange(Struct, frozen=True):
     """Names of settings that the topic is no longer to have itself."""
 
 
-def check_settings(topic: str, settings: Mapping[str, str]) -> None:
-    """Return only if a topic may have these settings. Raises Refused INVALID_CONFIG."""
+def check_settings(topic: str, settings: Mapping[str, str], batch_bytes_max: int) -> None:
+    """Return only if a topic may have these settings. `batch_bytes_max` is the limit of the server. Raises Refused
+    INVALID_CONFIG."""
     for name, value in sorted(settings.items()):
         why = _check_of(name)(value)
+        if why is None and name == BATCH_BYTES_MAX and int(value) > batch_bytes_max:
+            why = f"the server takes batches of up to {batch_bytes_max} bytes (its batch_bytes_max)"
         if why is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{name} of the topic {topic} cannot be {str(value)!a:.80}: {why}")
 
@@ -117,8 +147,10 @@ def _check_of(name: str) -> Callable[[str], str | None]:
     return check
 
 
-def altered(topic: str, settings: Iterable[tuple[str, str]], change: SettingsChange) -> tuple[tuple[str, str], ...]:
-    """Return the settings of a topic after a change, as they are stored.
+def altered(
+    topic: str, settings: Iterable[tuple[str, str]], change: SettingsChange, batch_bytes_max: int
+) -> tuple[tuple[str, str], ...]:
+    """Return the settings of a topic after a change, as they are stored. `batch_bytes_max` is the limit of the server.
 
     Raises Refused INVALID_CONFIG for an unknown setting, for an invalid value, and for a setting that is both set and
     unset. A setting that a newer program left there may be unset. Raises Refused INVALID_REQUEST for an empty
@@ -127,7 +159,7 @@ def altered(topic: str, settings: Iterable[tuple[str, str]], change: SettingsCha
     if not wanted and not unset:
         text = f"nothing is asked of the topic {topic}: name a setting to be set or unset, or leave the topic out"
         raise Refused(ErrorCode.INVALID_REQUEST, text)
-    check_settings(topic, wanted)
+    check_settings(topic, wanted, batch_bytes_max)
     for name in sorted(unset - before.keys()):
         _check_of(name)
     both = sorted(unset & wanted.keys())
@@ -156,6 +188,13 @@ def timestamp_after_max(settings: Iterable[tuple[str, str]], default_ms: int) ->
     return _limit(dict(settings), TIMESTAMP_AFTER_MAX_MS, default_ms)
 
 
+def batch_bytes_max(settings: Iterable[tuple[str, str]], server_max: int) -> int:
+    """Return the largest stored size of a batch of a topic (bytes). The server may be configured with less than it was
+    when the topic was altered. An unknown value counts as no limit of the topic, so that no producer is stopped."""
+    value = dict(settings).get(BATCH_BYTES_MAX)
+    return server_max if value is None or _why_no_size(value) else min(int(value), server_max)
+
+
 def _limit(own: Mapping[str, str], name: str, default: int) -> int:
     value = own.get(name)
     if value is None:
@@ -163,17 +202,10 @@ def _limit(own: Mapping[str, str], name: str, default: int) -> int:
     return FOR_EVER if _why_no_limit(value) else int(value)
 
 
-def setting_values(
-    settings: Iterable[tuple[str, str]], server: Retention, timestamp_after_max_ms: int = FOR_EVER
-) -> list[SettingValue]:
-    """Return the effective value of every setting of a topic with these own settings. `server` and
-    `timestamp_after_max_ms`: the server's defaults for topics without a value."""
+def setting_values(settings: Iterable[tuple[str, str]], server: TopicDefaults) -> list[SettingValue]:
+    """Return the effective value of every setting of a topic with these own settings."""
     own = dict(settings)
-    values, inherited = (
-        _in_effect(settings, server, timestamp_after_max_ms),
-        _in_effect((), server, timestamp_after_max_ms),
-    )
-    built_in = _in_effect((), KEEP_ALL, FOR_EVER)
+    values, inherited, built_in = _in_effect(settings, server), _in_effect((), server), _in_effect((), _BUILT_IN)
 
     def origin(name: str) -> Origin:
         if name in own:
@@ -183,11 +215,12 @@ def setting_values(
     return [SettingValue(name, value, origin(name), inherited[name]) for name, value in values.items()]
 
 
-def _in_effect(settings: Iterable[tuple[str, str]], server: Retention, after_max_ms: int) -> dict[str, str]:
-    kept = retention(settings, server)
+def _in_effect(settings: Iterable[tuple[str, str]], server: TopicDefaults) -> dict[str, str]:
+    kept = retention(settings, server.retention)
     return {
         VALIDATE_PAYLOAD: payload_validation(settings).value,
         RETENTION_MS: str(kept.retention_ms),
         RETENTION_BYTES: str(kept.retention_bytes),
-        TIMESTAMP_AFTER_MAX_MS: str(timestamp_after_max(settings, after_max_ms)),
+        TIMESTAMP_AFTER_MAX_MS: str(timestamp_after_max(settings, server.timestamp_after_max_ms)),
+        BATCH_BYTES_MAX: str(batch_bytes_max(settings, server.batch_bytes_max)),
     }

@@ -29,12 +29,12 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.acls import AclTable
 from partition_log.catalog.settings import (
-    FOR_EVER,
-    KEEP_ALL,
     PayloadValidation,
     Retention,
     SettingValue,
+    TopicDefaults,
     altered,
+    batch_bytes_max,
     retention,
     setting_values,
     timestamp_after_max,
@@ -75,15 +75,13 @@ class CatalogShard:
         *,
         shard_count: int,
         incarnation: int = 0,
-        default_retention: Retention = KEEP_ALL,
-        default_timestamp_after_max_ms: int = FOR_EVER,
+        defaults: TopicDefaults | None = None,
         levels: Levels | None = None,
     ) -> None:
         self._shard_count = shard_count
         self._incarnation = incarnation
         """Incarnation of the store."""
-        self._default_retention = default_retention
-        self._default_timestamp_after_max_ms = default_timestamp_after_max_ms
+        self._defaults = TopicDefaults() if defaults is None else defaults
         self._levels = levels
         self._topics: TimelineMap[str, Topic] = TimelineMap(journal)
         self._names: TimelineMap[bytes, str] = TimelineMap(journal)
@@ -166,11 +164,11 @@ class CatalogShard:
 
     def settings(self, topic: Topic) -> list[SettingValue]:
         """Return every setting of a topic, including those that it inherits."""
-        return setting_values(topic.settings, self._default_retention, self._default_timestamp_after_max_ms)
+        return setting_values(topic.settings, self._defaults)
 
     def retention(self, topic: Topic) -> Retention:
         """Return the retention of a topic's partitions."""
-        return retention(topic.settings, self._default_retention)
+        return retention(topic.settings, self._defaults.retention)
 
     def ordinals_in(self, shard: ShardKey) -> list[int]:
         """Return the ordinals of the partitions in a shard, ascending."""
@@ -237,7 +235,9 @@ class CatalogShard:
         """Change settings of a topic, with effect from now on. The reply is the Topic after the change. With
         `validate_only`, or if nothing is new, nothing changes. Raises Refused as `topic` and `altered`."""
         topic = self.topic(wanted.name, wanted.topic_id)
-        after = replace(topic, settings=altered(topic.name, topic.settings, wanted.change))
+        after = replace(
+            topic, settings=altered(topic.name, topic.settings, wanted.change, self._defaults.batch_bytes_max)
+        )
         if wanted.validate_only or after == topic:
             return Decision(reply=after)
         record = Record(CATALOG_KEY, TopicSet(after), cause="alter config")
@@ -273,12 +273,13 @@ class CatalogShard:
                 self._topics.put(topic.name, topic)
                 self._names.put(topic.topic_id, topic.name)
                 validates_payload = topic.validate_payload is PayloadValidation.FULL
-                after_max_ms = timestamp_after_max(topic.settings, self._default_timestamp_after_max_ms)
+                after_max_ms = timestamp_after_max(topic.settings, self._defaults.timestamp_after_max_ms)
+                bytes_max = batch_bytes_max(topic.settings, self._defaults.batch_bytes_max)
                 for partition, ordinal in enumerate(topic.partition_ordinals):
                     ref = PartitionRef(topic.name, topic.topic_id, partition, ordinal)
                     name = PartitionName(topic.name, topic.topic_id, partition)
                     shard = self.log_shard(topic.name, partition)
-                    placed = PlacedPartition(ref, name, shard, validates_payload, after_max_ms)
+                    placed = PlacedPartition(ref, name, shard, validates_payload, after_max_ms, bytes_max)
                     if self._placed.get(ordinal) != placed:
                         self._placed.put(ordinal, placed)
             case TopicDeleted(name):

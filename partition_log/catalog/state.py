@@ -60,6 +60,8 @@ class PlacedPartition(Struct, frozen=True):
     validates_payload: bool = True
     timestamp_after_max_ms: int = FOR_EVER
     """Milliseconds by which timestamps of records may lie ahead of the clock; FOR_EVER means any number."""
+    batch_bytes_max: int = Limits().batch_bytes_max
+    """Largest stored size of a batch (bytes)."""
 
 
 class TopicSet(Struct, frozen=True):
@@ -169,7 +171,7 @@ def check_new_topic(topic: NewTopic, limits: Limits) -> None:
             f"the topic {topic.name} cannot have {topic.partition_count} partitions: choose 1 to "
             f"{limits.partitions_per_topic_max}",
         )
-    check_settings(topic.name, topic.config)
+    check_settings(topic.name, topic.config, limits.batch_bytes_max)
 
 
 def repeated_names(names: Iterable[str]) -> frozenset[str]:

@@ -49,6 +49,7 @@ def test_settings_are_shown_changed_and_given_back(ask: Terminal) -> None:
         "retention_ms": inherited,
         "retention_bytes": ("-1", "default", "-1"),
         "timestamp_after_max_ms": ("-1", "default", "-1"),
+        "batch_bytes_max": ("1048576", "default", "1048576"),
     }
     change = ("alter", "t", "--set", "retention_ms=2h", "--set", "validate_payload=header")
     altered = ("7200000", "topic", "86400000")
@@ -57,6 +58,13 @@ def test_settings_are_shown_changed_and_given_back(ask: Terminal) -> None:
     assert settings(ask, *change)["retention_ms"] == altered
     assert settings(ask, "alter", "t", "--unset", "retention_ms")["retention_ms"] == inherited
     assert settings(ask, "configs", "t")["validate_payload"] == ("header", "topic", "full")
+
+
+def test_a_topic_is_created_with_smaller_batches_and_not_with_larger_ones_than_the_servers(ask: Terminal) -> None:
+    create = ("topic", "create", "small", "--batch-bytes-max")
+    ask(*create, "1048577").refused(1, "the server takes batches of up to 1048576 bytes")
+    ask(*create, "1000").well()
+    assert settings(ask, "configs", "small")["batch_bytes_max"] == ("1000", "topic", "1048576")
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ VALUES = {
 }
 """What options and settings of topics may be set to, where a docstring says it."""
 ELSEWHERE = {
+    "batch_bytes_max",
     "coordinator_client",
     "error",
     "producer_id_expiration_ms",

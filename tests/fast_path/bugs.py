@@ -388,3 +388,7 @@ def every_payload_is_good(take: Any, checks: BatchChecks, *args: Any, **kwargs: 
 
 def take_any_timestamp(target: Any, path: Any, placed: Any) -> Any:
     return target(path, replace(placed, timestamp_after_max_ms=-1))
+
+
+def take_any_size(target: Any, path: Any, placed: Any) -> Any:
+    return target(path, replace(placed, batch_bytes_max=2**31))

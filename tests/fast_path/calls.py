@@ -33,7 +33,9 @@ STRANGER: Final = "s"
 """Never was in it, and says so."""
 
 _TOPICS: Final = {
-    "t": log_pb2.NewTopic(name="t", partition_count=3, config={"timestamp_after_max_ms": "3600000"}),
+    "t": log_pb2.NewTopic(
+        name="t", partition_count=3, config={"timestamp_after_max_ms": "3600000", "batch_bytes_max": "50000"}
+    ),
     "words": log_pb2.NewTopic(name="words", partition_count=1, config=UNREADABLE_PAYLOADS),
     "gone": log_pb2.NewTopic(name="gone", partition_count=1),
 }
@@ -373,6 +375,12 @@ def _from_the_future(batch: log_pb2.RecordBatch) -> None:
     batch.max_timestamp_ms = 2**62
 
 
+def _too_large(batch: log_pb2.RecordBatch) -> None:
+    """Larger than the topic takes, and not than the server does."""
+    record = log_pb2.Record(value=b"-" * 50_000, timestamp_ms=5)
+    batch.payload = log_pb2.Records(records=[record]).SerializeToString()
+
+
 def _base_offset(batch: log_pb2.RecordBatch) -> None:
     batch.base_offset = 3
 
@@ -496,6 +504,7 @@ DAMAGES: Final[dict[str, Callable[[Any], None]]] = INIT_DAMAGES | {
     "control": _first_batch(_control),
     "timestamps": _first_batch(_timestamps),
     "from the future": _first_batch(_from_the_future),
+    "too large": _first_batch(_too_large),
     "base offset": _first_batch(_base_offset),
     "holes": _first_batch(_holes),
     "no sequence": _first_batch(_no_sequence),

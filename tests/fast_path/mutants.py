@@ -265,6 +265,11 @@ MUTANTS = (
         "records lie further ahead of the clock than their topic takes",
         ((FastPath, "_target", bugs.take_any_timestamp),),
     ),
+    Mutant(
+        "take_any_size",
+        "a batch is larger than its topic takes",
+        ((FastPath, "_target", bugs.take_any_size),),
+    ),
 )
 """Each is a way in which the fast path could differ."""
 

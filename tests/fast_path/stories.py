@@ -347,6 +347,19 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
+    "batches that are too large for their topic": (
+        WorldOptions(),
+        (
+            message(Call("Transact", "a"), Call("Transact", "b", damage="too large"), Call("Transact", "c")),
+            Step("settle"),
+            message(Call("Produce", "a"), Call("Produce", "b", damage="too large"), Call("Produce", "c")),
+            Step("settle"),
+            message(*(Call("EndTxn", name) for name in IDS)),
+            Step("settle"),
+            message(Call("Transact", "b", ("gone-0",), damage="too large"), Call("Fetch")),
+            Step("settle"),
+        ),
+    ),
     "an open transaction in the way of committed readers": (
         WorldOptions(),
         (

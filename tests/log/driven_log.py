@@ -19,7 +19,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, PartitionName
 from coordinator_runtime.store import Store
 from partition_log.batch_checks import BatchChecks
-from partition_log.catalog.settings import KEEP_ALL, Retention
+from partition_log.catalog.settings import KEEP_ALL, Retention, TopicDefaults
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import NewTopic
 from partition_log.counting import count_records
@@ -133,7 +133,7 @@ class DrivenLog:
             self.runtime.journal,
             shard_count=SHARD_COUNT,
             incarnation=self.store.incarnation.number,
-            default_retention=default_retention,
+            defaults=TopicDefaults(default_retention, batch_bytes_max=self.limits.batch_bytes_max),
         )
         self.driver.load(catalog_kind(self.catalog))
         core_config = CoreConfig(shard_count=SHARD_COUNT, partitions=config or PartitionConfig())

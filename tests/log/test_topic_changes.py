@@ -188,6 +188,7 @@ class TestSettings:
             "retention_ms": ("5000", Origin.SERVER),
             "retention_bytes": ("-1", Origin.DEFAULT),
             "timestamp_after_max_ms": ("-1", Origin.DEFAULT),
+            "batch_bytes_max": ("1048576", Origin.DEFAULT),
         }
 
     def test_what_is_altered_holds_and_what_is_unset_is_the_servers_again(self) -> None:
@@ -269,6 +270,7 @@ class TestSettings:
             "retention_ms": ("5", Origin.TOPIC),
             "retention_bytes": ("-1", Origin.DEFAULT),
             "timestamp_after_max_ms": ("-1", Origin.DEFAULT),
+            "batch_bytes_max": ("1048576", Origin.DEFAULT),
         }
         assert (settings(driven), staged(driven)) == (held, before)
 

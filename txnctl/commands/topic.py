@@ -84,6 +84,13 @@ def create(
             "[default: as the server is configured]",
         ),
     ] = None,
+    batch_bytes_max: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Largest stored size of a batch of records (bytes). [default: as the server is configured]",
+        ),
+    ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept an existing topic of that name and size.")
     ] = False,
@@ -99,6 +106,7 @@ def create(
         "retention_ms": retention_ms,
         "retention_bytes": retention_bytes,
         "timestamp_after_max_ms": timestamp_after_max_ms,
+        "batch_bytes_max": batch_bytes_max,
     }
     config |= {setting: str(value) for setting, value in limits.items() if value is not None}
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:

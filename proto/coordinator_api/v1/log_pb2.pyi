@@ -514,6 +514,9 @@ class NewTopic(_message.Message):
         - timestamp_after_max_ms (Kafka's message.timestamp.after.max.ms): distance by which the largest timestamp of a
           batch may be ahead of the server's clock. A batch beyond it is refused with INVALID_TIMESTAMP. A whole number
           from 1 on, or "-1" = any distance. Default: the server's setting, which is "-1" unless configured otherwise.
+        - batch_bytes_max (Kafka's max.message.bytes): largest stored size of a batch, with its header of 64 bytes. A larger
+          batch is refused with MESSAGE_TOO_LARGE. A whole number from 1 up to the server's own batch_bytes_max, which is
+          the default.
         """
 
     def __init__(

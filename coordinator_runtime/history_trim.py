@@ -42,5 +42,5 @@ class HistoryTrim:
                 # The error is reported to a reader of the history. Rows that cannot be read stay.
                 old = None
             if old is not None and shard in self._runtime.table.served:
-                self._runtime.remove(shard, StagedRows(deleted_ranges=[old]))
+                self._runtime.write_rows(shard, StagedRows(deleted_ranges=[old]))
             yield

@@ -331,8 +331,8 @@ class Runtime:
         self._conclude(work, (reply, None, None), rows)
         return reply
 
-    def remove(self, key: ShardKey, rows: StagedRows) -> Pending[None]:
-        """Delete rows that no state of a shard rests on any more. The reply comes when the deletion is durable.
+    def write_rows(self, key: ShardKey, rows: StagedRows) -> Pending[None]:
+        """Write or delete rows that no state of a shard rests on. The reply comes when that is durable.
 
         Errors: UnknownOutcome; Refused if the store has failed already."""
         reply: Pending[None] = Pending()

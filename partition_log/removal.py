@@ -146,7 +146,7 @@ class LogRemoval:
         after = head.totals if holding is None else holding.totals
         unfinished_bytes = head.totals.size_bytes - head.index.size_bytes
         size_bytes = after.size_bytes - (unfinished_bytes if oldest is None else oldest.totals.size_bytes)
-        self._runtime.remove(placed.shard, StagedRows(deleted_ranges=codec.ranges_below(ordinal, start)))
+        self._runtime.write_rows(placed.shard, StagedRows(deleted_ranges=codec.ranges_below(ordinal, start)))
         self.on_removed(RowsRemoved(ordinal, size_bytes))
 
     def _forget_ends(self, placed: PlacedPartition, start: int) -> None:
@@ -164,7 +164,7 @@ class LogRemoval:
             if forgotten_rows.decode_remembered(key, value).first_offset < start
         }
         if gone:
-            self._runtime.remove(placed.shard, StagedRows(newest={**gone}))
+            self._runtime.write_rows(placed.shard, StagedRows(newest={**gone}))
         if len(rows) < REMEMBERED_PER_STEP:
             del self._remembered_at[ordinal]
         else:

@@ -13,7 +13,7 @@ segment/..., segment_length/...   (`coordinator_runtime/rocks/segment_rows.py`)
 Of other names, an unknown one that begins with `!` refuses the store, and any other unknown one is left alone.
 
 A feature adds something that an older program must not overlook, without a new format number. The program that begins
-to use it writes its name before the first row of its kind. There is none yet.
+to use it writes its name before the first row of its kind (`coordinator_runtime/features.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator_runtime.features import FEATURES_KEY as FEATURES_KEY
+from coordinator_runtime.features import KNOWN_FEATURES as KNOWN_FEATURES
+from coordinator_runtime.features import features_of
 from coordinator_runtime.incarnation import Incarnation, incarnation_of
 
 FORMAT_VERSION: Final = 3
@@ -34,13 +37,11 @@ SHARD_COUNT_KEY: Final = b"shard_count"
 GROUP_VERSION_KEY: Final = b"group_version"
 STORE_ID_KEY: Final = b"store_id"
 WRITER_KEY: Final = b"writer"
-FEATURES_KEY: Final = b"features"
 INCARNATION_KEY: Final = b"incarnation"
 
 DEMAND_PREFIX: Final = b"!"
 """First byte of the names that a program must know to open the store."""
 
-KNOWN_FEATURES: Final[frozenset[str]] = frozenset()
 KNOWN_DEMANDS: Final[frozenset[bytes]] = frozenset()
 
 _NUMBER_BYTES: Final = 8
@@ -66,7 +67,7 @@ def identity_in(get: Callable[[bytes], bytes | None]) -> StoreIdentity:
     """Return the identity of the store from META, read by name. Raises UnknownRow."""
     writer = (get(WRITER_KEY) or b"").decode("utf-8", "replace")
     incarnation = incarnation_of(get(INCARNATION_KEY))
-    return StoreIdentity(get(STORE_ID_KEY) or b"", writer, _features_of(get(FEATURES_KEY)), incarnation)
+    return StoreIdentity(get(STORE_ID_KEY) or b"", writer, features_of(get(FEATURES_KEY)), incarnation)
 
 
 def stored_number(value: int) -> bytes:
@@ -92,10 +93,6 @@ def newer_writer(stored: str, ours: str) -> str:
     """Return the newer of two program versions; ours if neither is newer. The newest writer can read everything in a
     store."""
     return stored if _release(stored) > _release(ours) else ours
-
-
-def _features_of(stored: bytes | None) -> tuple[str, ...]:
-    return tuple(filter(None, (stored or b"").decode("utf-8", "replace").split(",")))
 
 
 def _release(version: str) -> tuple[tuple[int, ...], int]:

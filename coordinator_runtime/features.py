@@ -1,0 +1,36 @@
+"""Features of a store: names in META of stored things that an older program must not overlook.
+
+An older program refuses a store with a feature that it does not know. A server adds the name durably before it stages
+the first row of that kind (`store_features`). A feature never ends.
+
+Source: docs/store-format.md, "Unknown things".
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from coordinator_runtime.pending import Pending
+
+FEATURES_KEY: Final = b"features"
+"""Key in META of the names, separated by commas."""
+
+KAFKA_BATCHES: Final = "kafka_v2"
+"""Batches of the encoding KAFKA_V2, whose checksum leaves out bytes that an older program counts."""
+
+KNOWN_FEATURES: Final[frozenset[str]] = frozenset({KAFKA_BATCHES})
+
+
+def features_of(stored: bytes | None) -> tuple[str, ...]:
+    """Return the names in the row of features; none if there is no row."""
+    return tuple(filter(None, (stored or b"").decode("utf-8", "replace").split(",")))
+
+
+class Features(Protocol):
+    """Features of one store, as code that needs one sees them (`store_features.StoreFeatures`)."""
+
+    def has(self, name: str) -> bool:
+        """True if the store durably has the feature."""
+
+    def begin(self, name: str) -> Pending[None]:
+        """Add a feature to the store. The reply comes when it is durable."""

@@ -30,6 +30,7 @@ from coordinator_core.shards import (
 from coordinator_protocol.batch import ExamineBatch
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.disk_guard import DiskGuard
+from coordinator_runtime.features import Features
 from coordinator_runtime.history_trim import HISTORY_INTERVAL_MS, HistoryTrim
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
@@ -45,6 +46,7 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.rounds import Rounds
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
+from coordinator_runtime.store_features import StoreFeatures
 from coordinator_runtime.worker import Worker
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.decisions import GroupMarkers, OffsetsOfTopics
@@ -64,7 +66,7 @@ from partition_log.removal import LogRemoval
 from partition_log.service import LogService
 from partition_log.shard import PartitionMarkers, PartitionTransactions
 from partition_log.snapshots import SnapshotService
-from partition_log.topics import TopicService, TopicUsers
+from partition_log.topics import TopicPorts, TopicService, TopicUsers
 from partition_log.transacted import TransactedBatches
 from txn_coordinator.administration import TransactionAdministration
 from txn_coordinator.counters import COUNTERS, CountersShard
@@ -211,6 +213,7 @@ class _Foundation:
     markers: LocalMarkers
     owners: ProducerOwners
     checks: BatchChecks
+    features: Features
     leases: Leases
 
 
@@ -241,6 +244,7 @@ def assemble(
         markers=LocalMarkers(partition_markers, GroupMarkers(group_router)),
         owners=ProducerOwners(runtime),
         checks=BatchChecks(dependencies.payload_worker, config.limits, dependencies.disk, dependencies.examine_batch),
+        features=StoreFeatures(runtime, store),
         leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
     )
     loader = ShardLoader(runtime, store)
@@ -399,8 +403,7 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
         topics=TopicService(
             runtime,
             catalog,
-            users=TopicUsers(verifier, OffsetsOfTopics(base.group_router)),
-            authorizer=authorizer,
+            ports=TopicPorts(TopicUsers(verifier, OffsetsOfTopics(base.group_router)), authorizer, base.features),
             limits=base.config.limits,
             new_topic_id=base.dependencies.new_topic_id,
         ),

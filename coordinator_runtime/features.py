@@ -18,7 +18,11 @@ FEATURES_KEY: Final = b"features"
 KAFKA_BATCHES: Final = "kafka_v2"
 """Batches of the encoding KAFKA_V2, whose checksum leaves out bytes that an older program counts."""
 
-KNOWN_FEATURES: Final[frozenset[str]] = frozenset({KAFKA_BATCHES})
+COMPACT_TOPICS: Final = "compact_topics"
+"""Topics that no limit of retention applies to (`cleanup_policy=compact`). An older program would apply its own, and
+remove records."""
+
+KNOWN_FEATURES: Final[frozenset[str]] = frozenset({KAFKA_BATCHES, COMPACT_TOPICS})
 
 
 def features_of(stored: bytes | None) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ from group_coordinator.events import (
     TargetComputed,
     TargetFailed,
 )
+from partition_log.catalog.settings import CleanupPolicy
 from partition_log.records import (
     DamageFound,
     MarkerFromOutside,
@@ -82,6 +83,13 @@ _ADVICE: Final[Mapping[LeaveReason, str]] = {
     LeaveReason.SIZE: "the group has as many members as it may have: start fewer, or raise group_size_max",
 }
 """Advice on members that were removed against their will."""
+
+_COMPACTION_ADVICE: Final[Mapping[CleanupPolicy, str]] = {
+    CleanupPolicy.COMPACT: "this version does not compact, and removes no record of the topic: it grows until records "
+    "are deleted with DeleteRecords, or the setting is changed",
+    CleanupPolicy.COMPACT_AND_DELETE: "this version does not compact: only retention_ms and retention_bytes limit the "
+    "topic",
+}
 
 _group_log = structlog.get_logger("groups")
 
@@ -401,6 +409,22 @@ class EventObserver:
         )
 
     def _topic_changed(self, event: TopicChanged, turn: Turn) -> None:
+        self._log_topic(event, turn)
+        before, after = event.before, event.after
+        if after is None or not after.cleanup_policy.compacts:
+            return
+        if before is None or before.cleanup_policy is not after.cleanup_policy:
+            policy = after.cleanup_policy
+            _topic_log.warning(
+                "topic_not_compacted",
+                topic=after.name,
+                topic_id=after.topic_id.hex(),
+                cleanup_policy=policy.value,
+                advice=_COMPACTION_ADVICE[policy],
+                **_caller(turn),
+            )
+
+    def _log_topic(self, event: TopicChanged, turn: Turn) -> None:
         topic = event.before or event.after
         assert topic is not None, "a topic appeared or went"
         caller = _caller(turn)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn
+from coordinator_runtime.features import COMPACT_TOPICS, Features
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
     Authorizer,
@@ -24,6 +25,7 @@ from coordinator_runtime.ports import (
     require_by_id,
 )
 from coordinator_runtime.runtime import Runtime
+from partition_log.catalog.settings import loses_records_if_overlooked
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import MorePartitions, NewTopic, Topic, TopicToAlter, check_new_topic, repeated_names
 from partition_log.requests import (
@@ -61,6 +63,15 @@ class TopicUsers:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class TopicPorts:
+    """Parts that use cases of topics need from others."""
+
+    users: TopicUsers
+    authorizer: Authorizer
+    features: Features
+
+
 class TopicService:
     """`new_topic_id` draws the ids of topics (`coordinator_runtime.identity.new_uuid`)."""
 
@@ -69,15 +80,15 @@ class TopicService:
         runtime: Runtime,
         catalog: CatalogShard,
         *,
-        users: TopicUsers,
-        authorizer: Authorizer,
+        ports: TopicPorts,
         limits: Limits,
         new_topic_id: Callable[[], bytes],
     ) -> None:
         self._runtime = runtime
         self._catalog = catalog
-        self._users = users
-        self._authorizer = authorizer
+        self._users = ports.users
+        self._features = ports.features
+        self._authorizer = ports.authorizer
         self._limits = limits
         self._new_topic_id = new_topic_id
         self._serving = runtime.table.find
@@ -102,13 +113,14 @@ class TopicService:
         except Refused as refusal:
             return settled(TopicResult(topic.name, error=refusal))
         topic_id = self._new_topic_id()
-        created: Pending[Topic] = self._runtime.write(
-            Operation(
-                CATALOG_KEY,
-                lambda catalog, turn: catalog.decide_create(topic, topic_id, turn, validate_only=validate_only),
-            ),
-            context,
-        )
+
+        def write(validate_only: bool) -> Pending[Topic]:
+            def decide(catalog: CatalogShard, turn: Turn) -> Decision:
+                return catalog.decide_create(topic, topic_id, turn, validate_only=validate_only)
+
+            return self._runtime.write(Operation(CATALOG_KEY, decide), context)
+
+        created = self._written(topic.config, write, validate_only=validate_only)
         return created.map(lambda made: TopicResult(made.name, made.topic_id, topic.partition_count)).answer_error(
             lambda error: TopicResult(topic.name, error=error)
         )
@@ -133,6 +145,15 @@ class TopicService:
         return deleted.map(
             lambda topic: TopicResult(topic.name, topic.topic_id, len(topic.partition_ordinals))
         ).answer_error(lambda error: TopicResult(name, topic_id, error=error))
+
+    def _written(
+        self, settings: Mapping[str, str], write: Callable[[bool], Pending[Topic]], *, validate_only: bool
+    ) -> Pending[Topic]:
+        """Write a change of a topic, after the feature of the store that its new settings need. `write` takes
+        `validate_only`. The change is tried so first, because one that is refused must begin no feature."""
+        if validate_only or not loses_records_if_overlooked(settings) or self._features.has(COMPACT_TOPICS):
+            return write(validate_only)
+        return write(True).then(lambda _tried: self._features.begin(COMPACT_TOPICS)).then(lambda _begun: write(False))
 
     def create_partitions(self, command: CreatePartitions, context: CallContext) -> Pending[list[TopicResult]]:
         """Add partitions to topics, each topic all that were asked for or none; durable when answered.
@@ -185,10 +206,14 @@ class TopicService:
                 raise _named_twice(wanted.name or wanted.topic_id.hex())
             return decide(wanted, catalog)
 
-        return [
-            result(wanted, self._runtime.write(Operation(CATALOG_KEY, partial(decide_one, wanted=wanted)), context))
-            for wanted in topics
-        ]
+        def write(wanted: WantedT, validate_only: bool) -> Pending[Topic]:
+            decide_this = partial(decide_one, wanted=replace(wanted, validate_only=validate_only))
+            return self._runtime.write(Operation(CATALOG_KEY, decide_this), context)
+
+        def written(wanted: WantedT) -> Pending[Topic]:
+            return self._written(wanted.new_settings, partial(write, wanted), validate_only=wanted.validate_only)
+
+        return [result(wanted, written(wanted)) for wanted in topics]
 
     def _known_as(self, wanted: MorePartitions | TopicToAlter) -> str:
         """Return the name of a topic, whether a request names it by name or by id."""

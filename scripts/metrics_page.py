@@ -12,7 +12,7 @@ _SECTIONS: Final = {
     "Identity": ("txn_build_", "txn_config_"),
     "Transactions": ("txn_coordinator_", "txn_sink_"),
     "Groups and offsets": ("txn_group_",),
-    "Partitions and reads": ("txn_partition", "txn_read_"),
+    "Partitions and reads": ("txn_topics", "txn_partition", "txn_read_"),
     "Runtime": ("txn_runtime_",),
     "Store": ("txn_store_",),
     "Backups": ("txn_backup",),
@@ -155,6 +155,11 @@ _LOG_LINES: Final = (
     ("topic_created", "info", "With `topic`, `topic_id`, `partitions`."),
     ("topic_deleted", "info", "The same."),
     ("topic_altered", "info", "Its settings were changed: `old_settings`, `settings`."),
+    (
+        "topic_not_compacted",
+        "warning",
+        "It was created with `compact` in its `cleanup_policy`, or altered so. Nothing compacts yet.",
+    ),
     ("topic_extended", "info", "It has more partitions: `old_partitions`, `partitions`."),
     (
         "records_deleted",

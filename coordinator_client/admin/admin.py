@@ -158,7 +158,9 @@ class Admin(GroupCalls, AclCalls):
         reader can decode) or `header`. `retention_ms` and `retention_bytes` limit what each partition keeps; `-1` = no
         limit. `timestamp_after_max_ms` limits how far timestamps may lie ahead of the server's clock; `-1` = any
         distance. A later timestamp is refused with INVALID_TIMESTAMP. `batch_bytes_max` limits the stored size of a
-        batch, up to the server's own limit. A larger batch is refused with MESSAGE_TOO_LARGE.
+        batch, up to the server's own limit. A larger batch is refused with MESSAGE_TOO_LARGE. `cleanup_policy` is
+        `delete` (default: retention removes records), `compact` (it removes none) or `compact,delete`. Nothing compacts
+        yet.
 
         `is_existing_ok`: accept an existing topic of that name with as many partitions and these settings.
 

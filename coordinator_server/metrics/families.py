@@ -216,6 +216,11 @@ FAMILIES: Final = (
         (),
         "Pairs of a watched group and a topic beyond `metrics_lag_topics_max`, which have no lag here.",
     ),
+    _gauge(
+        "txn_topics",
+        ("cleanup_policy",),
+        "Topics by cleanup policy. Nothing compacts yet: topics with `compact` alone grow without a limit.",
+    ),
     _gauge("txn_partition_high_watermark", _PARTITION, "End of the durable log."),
     _gauge("txn_partition_log_start_offset", _PARTITION, "First offset that can be read."),
     _gauge("txn_partition_last_stable_offset", _PARTITION, "End for committed readers."),

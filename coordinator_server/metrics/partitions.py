@@ -6,7 +6,8 @@ There may be many partitions. Beyond a configured number they are left out, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -15,6 +16,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.ports import PartitionRef
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import MS, Labels, Readings, Sample, single
+from partition_log.catalog.settings import CleanupPolicy
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
 from partition_log.records import DamageFound, PartitionGrew, ProducersExpired, RecordsDeleted, RecordsRead, RowsRemoved
@@ -157,13 +159,15 @@ class PartitionReading:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Readings of the partitions that were included."""
+    """Numbers of topics, and readings of the partitions that were included."""
 
+    topics: Mapping[CleanupPolicy, int]
+    """Number of topics by their cleanup policy."""
     standings: tuple[PartitionReading, ...]
     omitted: int
 
     def readings(self, now_ms: int) -> Readings:
-        """Return the positions of every partition."""
+        """Return the numbers of topics, and the positions of every partition."""
         values: dict[str, dict[Labels, Sample]] = {name: {} for name in _POSITIONS}
         for standing in self.standings:
             head = standing.head
@@ -180,7 +184,8 @@ class Survey:
             )
             for name, value in zip(_POSITIONS, positions, strict=True):
                 values[name][labels] = value
-        return {**values, "txn_partitions_omitted": single(self.omitted)}
+        topics: dict[Labels, Sample] = {(policy.value,): self.topics.get(policy, 0) for policy in CleanupPolicy}
+        return {**values, "txn_topics": topics, "txn_partitions_omitted": single(self.omitted)}
 
 
 _POSITIONS: Final = (
@@ -210,7 +215,8 @@ def survey(runtime: Runtime, catalog: CatalogShard, partitions_max: int) -> Surv
         opened = shard.durable_open_transactions(ordinal) if head.open_transactions else ()
         standings.append(PartitionReading(topic, partition, head, tuple(opened)))
     total = sum(len(topic.partition_ordinals) for topic in topics)
-    return Survey(tuple(standings), max(0, total - partitions_max))
+    policies = Counter(topic.cleanup_policy for topic in topics)
+    return Survey(policies, tuple(standings), max(0, total - partitions_max))
 
 
 def _partitions(topics: Iterable[Topic]) -> Iterator[tuple[str, int, int]]:

@@ -23,6 +23,8 @@ TIMESTAMP_AFTER_MAX_MS: Final = "timestamp_after_max_ms"
 """Kafka's `message.timestamp.after.max.ms`."""
 BATCH_BYTES_MAX: Final = "batch_bytes_max"
 """Kafka's `max.message.bytes`, in bytes as they are stored."""
+CLEANUP_POLICY: Final = "cleanup_policy"
+"""Kafka's `cleanup.policy`."""
 
 FOR_EVER: Final = -1
 """Value of a limit that means no limit."""
@@ -39,6 +41,22 @@ class PayloadValidation(StrEnum):
     """The header, the checksum, and the payload, which every reader must be able to decode."""
     HEADER = "header"
     """Only the header and the checksum. The writer vouches for the payload."""
+
+
+class CleanupPolicy(StrEnum):
+    """Ways in which a topic loses old records: the value of the setting `cleanup_policy`. Nothing compacts yet."""
+
+    DELETE = "delete"
+    """Retention by time and size."""
+    COMPACT = "compact"
+    """Compaction, which keeps the newest record of each key. No record is removed because of its age, or of the size of
+    the log."""
+    COMPACT_AND_DELETE = "compact,delete"
+    """Both."""
+
+    @property
+    def compacts(self) -> bool:
+        return self is not CleanupPolicy.DELETE
 
 
 class Retention(Struct, frozen=True):
@@ -70,6 +88,10 @@ def _why_no_validation(value: str) -> str | None:
     return None if value in tuple(PayloadValidation) else f"choose {' or '.join(PayloadValidation)}"
 
 
+def _why_no_policy(value: str) -> str | None:
+    return None if value in tuple(CleanupPolicy) else f"choose {' or '.join(CleanupPolicy)}"
+
+
 def _why_no_limit(value: str) -> str | None:
     if value == _FOR_EVER or _is_number(value):
         return None
@@ -91,6 +113,7 @@ _CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
     RETENTION_BYTES: _why_no_limit,
     TIMESTAMP_AFTER_MAX_MS: _why_no_limit,
     BATCH_BYTES_MAX: _why_no_size,
+    CLEANUP_POLICY: _why_no_policy,
 }
 """Checks of all settings, by name. Each returns the reason why the setting cannot have a value."""
 
@@ -182,6 +205,18 @@ def retention(settings: Iterable[tuple[str, str]], default: Retention) -> Retent
     return Retention(retention_ms, _limit(own, RETENTION_BYTES, default.retention_bytes))
 
 
+def cleanup_policy(settings: Iterable[tuple[str, str]]) -> CleanupPolicy:
+    """Return the cleanup policy of a topic. An unknown value counts as COMPACT, so that nothing is lost."""
+    value = dict(settings).get(CLEANUP_POLICY, CleanupPolicy.DELETE)
+    return CleanupPolicy.COMPACT if _why_no_policy(value) else CleanupPolicy(value)
+
+
+def loses_records_if_overlooked(wanted: Mapping[str, str]) -> bool:
+    """True if a program that does not know these settings could remove records that they keep. They need the feature
+    `coordinator_runtime.features.COMPACT_TOPICS`."""
+    return wanted.get(CLEANUP_POLICY) == CleanupPolicy.COMPACT
+
+
 def timestamp_after_max(settings: Iterable[tuple[str, str]], default_ms: int) -> int:
     """Return the number of milliseconds by which the timestamps of a topic may lie ahead of the clock; FOR_EVER means
     any number. An unknown value counts as no limit, so that no producer is stopped."""
@@ -223,4 +258,5 @@ def _in_effect(settings: Iterable[tuple[str, str]], server: TopicDefaults) -> di
         RETENTION_BYTES: str(kept.retention_bytes),
         TIMESTAMP_AFTER_MAX_MS: str(timestamp_after_max(settings, server.timestamp_after_max_ms)),
         BATCH_BYTES_MAX: str(batch_bytes_max(settings, server.batch_bytes_max)),
+        CLEANUP_POLICY: cleanup_policy(settings).value,
     }

@@ -29,6 +29,8 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.acls import AclTable
 from partition_log.catalog.settings import (
+    KEEP_ALL,
+    CleanupPolicy,
     PayloadValidation,
     Retention,
     SettingValue,
@@ -167,7 +169,9 @@ class CatalogShard:
         return setting_values(topic.settings, self._defaults)
 
     def retention(self, topic: Topic) -> Retention:
-        """Return the retention of a topic's partitions."""
+        """Return the retention of a topic's partitions. Its limits are off if the topic is to be compacted only."""
+        if topic.cleanup_policy is CleanupPolicy.COMPACT:
+            return KEEP_ALL
         return retention(topic.settings, self._defaults.retention)
 
     def ordinals_in(self, shard: ShardKey) -> list[int]:

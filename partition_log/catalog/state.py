@@ -20,9 +20,11 @@ from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.ports import PartitionName, PartitionRef
 from partition_log.catalog.settings import (
     FOR_EVER,
+    CleanupPolicy,
     PayloadValidation,
     SettingsChange,
     check_settings,
+    cleanup_policy,
     payload_validation,
 )
 
@@ -48,6 +50,11 @@ class Topic(Struct, frozen=True):
     def validate_payload(self) -> PayloadValidation:
         """Checks on a batch before it is accepted."""
         return payload_validation(self.settings)
+
+    @property
+    def cleanup_policy(self) -> CleanupPolicy:
+        """Ways in which the topic loses old records."""
+        return cleanup_policy(self.settings)
 
 
 class PlacedPartition(Struct, frozen=True):
@@ -132,6 +139,11 @@ class MorePartitions:
     """Number of partitions after the change."""
     validate_only: bool = False
 
+    @property
+    def new_settings(self) -> Mapping[str, str]:
+        """Settings that the topic gets: none."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class TopicToAlter:
@@ -141,6 +153,11 @@ class TopicToAlter:
     topic_id: bytes
     change: SettingsChange
     validate_only: bool = False
+
+    @property
+    def new_settings(self) -> Mapping[str, str]:
+        """Settings that the topic gets."""
+        return self.change.wanted
 
 
 def check_more_partitions(topic: Topic, partition_count: int, limits: Limits) -> int:

@@ -50,6 +50,7 @@ def test_settings_are_shown_changed_and_given_back(ask: Terminal) -> None:
         "retention_bytes": ("-1", "default", "-1"),
         "timestamp_after_max_ms": ("-1", "default", "-1"),
         "batch_bytes_max": ("1048576", "default", "1048576"),
+        "cleanup_policy": ("delete", "default", "delete"),
     }
     change = ("alter", "t", "--set", "retention_ms=2h", "--set", "validate_payload=header")
     altered = ("7200000", "topic", "86400000")
@@ -65,6 +66,16 @@ def test_a_topic_is_created_with_smaller_batches_and_not_with_larger_ones_than_t
     ask(*create, "1048577").refused(1, "the server takes batches of up to 1048576 bytes")
     ask(*create, "1000").well()
     assert settings(ask, "configs", "small")["batch_bytes_max"] == ("1000", "topic", "1048576")
+
+
+def test_a_topic_is_created_with_a_cleanup_policy(ask: Terminal) -> None:
+    create = ("topic", "create", "compacted", "--cleanup-policy")
+    ask(*create, "none").refused(2, "'compact,delete'")
+    ask(*create, "compact,delete").well()
+    assert settings(ask, "configs", "compacted")["cleanup_policy"] == ("compact,delete", "topic", "delete")
+    altered = settings(ask, "alter", "compacted", "--set", "cleanup_policy=compact")
+    assert altered["cleanup_policy"] == ("compact", "topic", "delete")
+    assert altered["retention_ms"] == ("86400000", "server", "86400000"), "shown, though it is off"
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,10 @@ def test_what_can_be_passed_by_name_is_what_is_documented() -> None:
 
 VALUES = {
     "classic",
+    "compact",
+    "compact,delete",
     "consumer",
+    "delete",
     "full",
     "grpc_session",
     "header",
@@ -132,6 +135,7 @@ VALUES = {
 """What options and settings of topics may be set to, where a docstring says it."""
 ELSEWHERE = {
     "batch_bytes_max",
+    "cleanup_policy",
     "coordinator_client",
     "error",
     "producer_id_expiration_ms",

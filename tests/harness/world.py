@@ -11,7 +11,7 @@ its views, which hold it and no state of the server.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -256,9 +256,11 @@ class World:
         assert reply.is_settled, f"{request.DESCRIPTOR.name} waits, and it should not"
         return reply.result()
 
-    def create_topic(self, name: str, partition_count: int) -> TopicResult:
+    def create_topic(
+        self, name: str, partition_count: int, *, config: Mapping[str, str] = UNREADABLE_PAYLOADS
+    ) -> TopicResult:
         """Make a topic, durable when this returns."""
-        topic = NewTopic(name, partition_count, UNREADABLE_PAYLOADS)
+        topic = NewTopic(name, partition_count, config)
         created = self.inside.topics.create_topics(CreateTopics([topic]), ANYBODY)
         self.settle()
         return created.result()[0]

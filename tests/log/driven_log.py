@@ -18,6 +18,7 @@ from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, PartitionName
 from coordinator_runtime.store import Store
+from coordinator_runtime.store_features import StoreFeatures
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.settings import KEEP_ALL, Retention, TopicDefaults
 from partition_log.catalog.shard import CatalogShard
@@ -43,7 +44,7 @@ from partition_log.requests import (
 from partition_log.service import LogService
 from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.state import Isolation, PartitionConfig, PartitionHead, ProducerEntry
-from partition_log.topics import TopicService, TopicUsers
+from partition_log.topics import TopicPorts, TopicService, TopicUsers
 from tests.harness.hand_driver import HandDriver
 from tests.harness.leases import HeldOffsets
 from tests.harness.manual_clock import ManualClock
@@ -152,16 +153,15 @@ class DrivenLog:
         self.transactions = FakeTransactions(self.runtime, csn)
         self.transactions.markers = self.markers
         self._topic_count = self.runtime.groups.durable_version * 1_000
-        ports: dict[str, Any] = {
-            "authorizer": authorizer if authorizer is not None else ALLOW_ALL,
-            "limits": self.limits,
-        }
+        authorizer = ALLOW_ALL if authorizer is None else authorizer
         self.topics = TopicService(
             self.runtime,
             self.catalog,
-            users=TopicUsers(self.transactions, self.transactions),
+            ports=TopicPorts(
+                TopicUsers(self.transactions, self.transactions), authorizer, StoreFeatures(self.runtime, self.store)
+            ),
+            limits=self.limits,
             new_topic_id=self.new_topic_id,
-            **ports,
         )
         self.worker = HeldWorker()
         """Checks what is not checked at once."""
@@ -172,7 +172,7 @@ class DrivenLog:
             self.catalog,
             verifier=self.transactions,
             checks=self.checks,
-            authorizer=ports["authorizer"],
+            authorizer=authorizer,
         )
         self.removed: list[RowsRemoved] = []
         self.removal = LogRemoval(self.runtime, self.store, self.catalog, self.log.fetcher.damage)
@@ -180,7 +180,7 @@ class DrivenLog:
         self.told: list[DamageFound] = []  # Damage that readers met.
         self.log.fetcher.damage.on_found = self.told.append
         self.foreign_markers = ForeignMarkers(
-            self.runtime, self.catalog, guard=self.transactions, authorizer=ports["authorizer"]
+            self.runtime, self.catalog, guard=self.transactions, authorizer=authorizer
         )
 
     def new_topic_id(self) -> bytes:

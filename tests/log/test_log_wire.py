@@ -101,6 +101,7 @@ def test_a_topic_lives_from_its_creation_to_its_deletion() -> None:
         "retention_bytes": "-1",
         "timestamp_after_max_ms": "-1",
         "batch_bytes_max": "1048576",
+        "cleanup_policy": "delete",
     }
     assert (described.topic_id, [found.partition for found in described.partitions]) == (created.topic_id, [0, 1, 2])
     deleted = call(driven, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(topic_id=created.topic_id)])).results[
@@ -136,6 +137,7 @@ def test_settings_are_altered_and_told_with_their_origin() -> None:
         ("retention_bytes", "9", log_pb2.CONFIG_ORIGIN_SERVER, "9"),
         ("timestamp_after_max_ms", "-1", log_pb2.CONFIG_ORIGIN_DEFAULT, "-1"),
         ("batch_bytes_max", "1048576", log_pb2.CONFIG_ORIGIN_DEFAULT, "1048576"),
+        ("cleanup_policy", "delete", log_pb2.CONFIG_ORIGIN_DEFAULT, "delete"),
     ]
     for validate_only in (True, False):
         (altered,) = call(

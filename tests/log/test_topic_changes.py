@@ -189,6 +189,7 @@ class TestSettings:
             "retention_bytes": ("-1", Origin.DEFAULT),
             "timestamp_after_max_ms": ("-1", Origin.DEFAULT),
             "batch_bytes_max": ("1048576", Origin.DEFAULT),
+            "cleanup_policy": ("delete", Origin.DEFAULT),
         }
 
     def test_what_is_altered_holds_and_what_is_unset_is_the_servers_again(self) -> None:
@@ -271,6 +272,7 @@ class TestSettings:
             "retention_bytes": ("-1", Origin.DEFAULT),
             "timestamp_after_max_ms": ("-1", Origin.DEFAULT),
             "batch_bytes_max": ("1048576", Origin.DEFAULT),
+            "cleanup_policy": ("delete", Origin.DEFAULT),
         }
         assert (settings(driven), staged(driven)) == (held, before)
 

@@ -114,6 +114,13 @@ def test_beyond_the_limit_partitions_are_not_looked_at_and_counted_as_omitted(wo
     assert world.survey(partitions_max=0).readings(0)["txn_partitions_omitted"] == {(): 5}
 
 
+def test_topics_are_counted_by_their_cleanup_policy(world: ObservedWorld) -> None:
+    for name, policy in (("u", "compact"), ("v", "compact,delete"), ("w", "compact")):
+        world.create_topic(name, 2, config={"cleanup_policy": policy})
+    found = world.survey(partitions_max=1).readings(0)["txn_topics"]
+    assert found == {("delete",): 1, ("compact",): 2, ("compact,delete",): 1}
+
+
 def test_producers_that_were_forgotten_are_counted() -> None:
     world = ObservedWorld(WorldOptions(producer_expiration_ms=1_000))
     world.create_topic(TOPIC, 1)

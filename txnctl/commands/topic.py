@@ -40,6 +40,14 @@ class ValidatePayload(StrEnum):
     HEADER = "header"
 
 
+class CleanupPolicy(StrEnum):
+    """Ways in which a topic loses old records."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+    COMPACT_AND_DELETE = "compact,delete"
+
+
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
 
@@ -91,6 +99,13 @@ def create(
             help="Largest stored size of a batch of records (bytes). [default: as the server is configured]",
         ),
     ] = None,
+    cleanup_policy: Annotated[
+        CleanupPolicy,
+        typer.Option(
+            help="delete: remove old records by retention. compact: keep the newest record of each key, and none is "
+            "removed by retention. Nothing compacts yet."
+        ),
+    ] = CleanupPolicy.DELETE,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept an existing topic of that name and size.")
     ] = False,
@@ -100,8 +115,10 @@ def create(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Create a topic."""
-    # `full` is the default of every server, so it is not sent.
+    # Defaults of every server are not sent, because an older one may not know the setting.
     config = {} if validate_payload is ValidatePayload.FULL else {"validate_payload": validate_payload.value}
+    if cleanup_policy is not CleanupPolicy.DELETE:
+        config["cleanup_policy"] = cleanup_policy.value
     limits = {
         "retention_ms": retention_ms,
         "retention_bytes": retention_bytes,

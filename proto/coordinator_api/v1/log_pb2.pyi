@@ -517,6 +517,9 @@ class NewTopic(_message.Message):
         - batch_bytes_max (Kafka's max.message.bytes): largest stored size of a batch, with its header of 64 bytes. A larger
           batch is refused with MESSAGE_TOO_LARGE. A whole number from 1 up to the server's own batch_bytes_max, which is
           the default.
+        - cleanup_policy (Kafka's cleanup.policy): "delete" (default), "compact" or "compact,delete". With "delete",
+          retention_ms and retention_bytes apply. With "compact", compaction keeps the newest record of each key, and
+          retention removes nothing. Nothing compacts yet, so a topic with "compact" keeps all records.
         """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 from coordinator_client.encodings import encode_records
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode
-from coordinator_runtime.store import Family
+from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec, positions, time_search
 from partition_log.reading import ReadBudget
 from partition_log.requests import NEWEST_TIMESTAMP
 from partition_log.state import PartitionConfig
 from tests.harness.compaction import Left, compact
+from tests.harness.every_encoding import stored
 from tests.harness.memory_store import Damage, MemoryStore
 from tests.log.driven_log import ABORT, COMMIT, COMMITTED, UNCOMMITTED, Batch, DrivenLog, code, transactional
 from tests.log.test_delete_records import delete
@@ -134,6 +136,37 @@ def test_a_batch_that_cannot_be_opened_is_found_as_a_whole() -> None:
     assert isinstance(driven.store, MemoryStore)
     driven.store.damage(Family.LOG, codec.log_key(driven.ordinal(), 9), Damage.VALUE)
     assert newest(driven) == (5, 60)
+
+
+# Batches of Kafka
+
+
+def kafkas(times_ms: Sequence[int], value: bytes = b"v", **fields: Any) -> DrivenLog:
+    """A log whose second row is a batch of Kafka."""
+    driven = driven_with(plain(1, 2), plain(*times_ms), plain(3))
+    records = [(place, time_ms, None, value, ()) for place, time_ms in enumerate(times_ms)]
+    row = stored(records, Encoding.KAFKA_V2, base_offset=2, leader_epoch=0, **fields)
+    key = codec.log_key(driven.ordinal(), 1 + len(times_ms))
+    driven.store.write([CommitGroup(driven.store.version() + 1, [(Family.LOG, key, row)])])
+    return driven
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_records_of_kafka_are_found_by_time_and_as_the_newest(compression: Compression) -> None:
+    driven = kafkas(OUT_OF_ORDER, compression=compression)
+    assert [found(driven, time_ms) for time_ms in (2, 10, 11, 55, 61)] == [(1, 2), (2, 10), (3, 50), (6, 60), (-1, -1)]
+    assert newest(driven) == (6, 60)
+
+
+@pytest.mark.parametrize(("value", "is_opened_here"), [(b"v", True), (b"v" * 5_000, False)], ids=["small", "large"])
+def test_a_large_batch_of_kafka_is_opened_by_the_worker(value: bytes, *, is_opened_here: bool) -> None:
+    driven = kafkas(OUT_OF_ORDER, value)
+    driven.worker.is_held = True
+    searched = ask(driven, NEWEST_TIMESTAMP, 40)
+    assert searched.is_settled is is_opened_here
+    while not searched.is_settled:
+        driven.worker.release()
+    assert [result.offset for result in searched.result()] == [6, 3]
 
 
 # Off the loop, and in turns

@@ -19,6 +19,8 @@ The catalog of topics (`catalog`) is one shard, to which all others refer. It is
 log should begin, `leases` what readers still hold, and `removal` deletes the rows before it. Some kinds of rows have a
 module of their own, whose name ends in `_rows`.
 
+Positions by time are found by `time_search`, and the newest record by `newest_search` (`positions`).
+
 Reading order: `state`, `rules`, `partition_state`, `shard`, `records`, `codec`, `service`, `fetch`, `reading`,
 `transacted` (whole transactions in one request), `catalog/shard`, `topics`, `stretches`, `removal`, `snapshots`.
 

@@ -40,7 +40,7 @@ class ValidatePayload(StrEnum):
     HEADER = "header"
 
 
-class CleanupPolicy(StrEnum):
+class CleanupChoice(StrEnum):
     """Ways in which a topic loses old records."""
 
     DELETE = "delete"
@@ -100,12 +100,12 @@ def create(
         ),
     ] = None,
     cleanup_policy: Annotated[
-        CleanupPolicy,
+        CleanupChoice,
         typer.Option(
             help="delete: remove old records by retention. compact: keep the newest record of each key, and none is "
             "removed by retention. Nothing compacts yet."
         ),
-    ] = CleanupPolicy.DELETE,
+    ] = CleanupChoice.DELETE,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept an existing topic of that name and size.")
     ] = False,
@@ -117,7 +117,7 @@ def create(
     """Create a topic."""
     # Defaults of every server are not sent, because an older one may not know the setting.
     config = {} if validate_payload is ValidatePayload.FULL else {"validate_payload": validate_payload.value}
-    if cleanup_policy is not CleanupPolicy.DELETE:
+    if cleanup_policy is not CleanupChoice.DELETE:
         config["cleanup_policy"] = cleanup_policy.value
     limits = {
         "retention_ms": retention_ms,

@@ -229,24 +229,8 @@ def assemble(
     catalog = _catalog(runtime, store, config, dependencies.levels)
     counters = CountersShard(runtime.journal, store.incarnation)
     access = AclAuthorizer(runtime, catalog.acls, config.super_users)
-    group_router = ShardRouter(Coordinator.GROUPS, config.shard_count)
-    partition_markers = PartitionMarkers(catalog)
-    base = _Foundation(
-        runtime=runtime,
-        store=store,
-        config=config,
-        dependencies=dependencies,
-        authorizer=authorizer or (access if config.enforces_acls else ALLOW_ALL),
-        catalog=catalog,
-        group_router=group_router,
-        transaction_router=ShardRouter(Coordinator.TRANSACTIONS, config.shard_count),
-        partition_markers=partition_markers,
-        markers=LocalMarkers(partition_markers, GroupMarkers(group_router)),
-        owners=ProducerOwners(runtime),
-        checks=BatchChecks(dependencies.payload_worker, config.limits, dependencies.disk, dependencies.examine_batch),
-        features=StoreFeatures(runtime, store),
-        leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
-    )
+    authorizer = authorizer or (access if config.enforces_acls else ALLOW_ALL)
+    base = _foundation(runtime, store, config, dependencies, authorizer, catalog)
     loader = ShardLoader(runtime, store)
     for kind in _kinds(base, counters):
         loader.add(kind)
@@ -254,7 +238,7 @@ def assemble(
     sender = MarkerSender(runtime, base.markers, open_transactions)
     leave_markers_to_the_next_load(loader, sender)
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
-    send_members_away_with_their_shard(loader, group_router, answers, news)
+    send_members_away_with_their_shard(loader, base.group_router, answers, news)
     shard_key = base.transaction_router.shard_key
     verifier = CoordinatorVerifier(runtime, shard_key)
     log = _log(base, verifier, UnfinishedOutcomes(runtime, sender, config.shard_count))
@@ -287,6 +271,34 @@ def assemble(
     sender.on_fenced = core.retire
     access.on_renewed = core.groups.topics.hold_patterns_again
     return core
+
+
+def _foundation(
+    runtime: Runtime,
+    store: Store,
+    config: CoreConfig,
+    dependencies: Dependencies,
+    authorizer: Authorizer,
+    catalog: CatalogShard,
+) -> _Foundation:
+    group_router = ShardRouter(Coordinator.GROUPS, config.shard_count)
+    partition_markers = PartitionMarkers(catalog)
+    return _Foundation(
+        runtime=runtime,
+        store=store,
+        config=config,
+        dependencies=dependencies,
+        authorizer=authorizer,
+        catalog=catalog,
+        group_router=group_router,
+        transaction_router=ShardRouter(Coordinator.TRANSACTIONS, config.shard_count),
+        partition_markers=partition_markers,
+        markers=LocalMarkers(partition_markers, GroupMarkers(group_router)),
+        owners=ProducerOwners(runtime),
+        checks=BatchChecks(dependencies.payload_worker, config.limits, dependencies.disk, dependencies.examine_batch),
+        features=StoreFeatures(runtime, store),
+        leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
+    )
 
 
 def _admin(

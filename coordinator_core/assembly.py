@@ -283,6 +283,7 @@ def _foundation(
 ) -> _Foundation:
     group_router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     partition_markers = PartitionMarkers(catalog)
+    features = StoreFeatures(runtime, store)
     return _Foundation(
         runtime=runtime,
         store=store,
@@ -295,8 +296,14 @@ def _foundation(
         partition_markers=partition_markers,
         markers=LocalMarkers(partition_markers, GroupMarkers(group_router)),
         owners=ProducerOwners(runtime),
-        checks=BatchChecks(dependencies.payload_worker, config.limits, dependencies.disk, dependencies.examine_batch),
-        features=StoreFeatures(runtime, store),
+        checks=BatchChecks(
+            dependencies.payload_worker,
+            config.limits,
+            dependencies.disk,
+            dependencies.examine_batch,
+            features=features,
+        ),
+        features=features,
         leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
     )
 

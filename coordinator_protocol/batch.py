@@ -13,6 +13,9 @@ payload included. A batch takes the offsets and sequences up to `last_offset_del
 compaction removed records. So a batch is complete, with the checksum that the client computed, before the log assigns
 its place, base offset and leader epoch.
 
+A batch of the encoding `KAFKA_V2` is one of Kafka's with our three bytes put in (`kafka_batches`). Its checksum is
+Kafka's, so it leaves those three bytes out. They are constant, and a wrong one is found by itself.
+
 Source: design 6 and 10 (16-bit epochs); spec log-and-runtime 1.2; KIP-98.
 """
 
@@ -34,6 +37,10 @@ BytesT = TypeVar("BytesT", bytes, memoryview)
 
 HEADER_BYTES: Final = 64
 FORMAT_VERSION: Final = 1
+OWN_BYTES: Final = 3
+"""Bytes at the end of the header that Kafka's header does not have: encoding, format version, reserved."""
+KAFKA_HEADER_BYTES: Final = HEADER_BYTES - OWN_BYTES
+"""Size of the header of Kafka's batch."""
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_TIMESTAMP_MS: Final = -1
@@ -45,8 +52,10 @@ TAIL_BYTES: Final = 38
 """Bytes of the tail that may follow a batch, in the same row of the log: its transaction's marker."""
 HEADER_BYTES_COUNTED: Final = HEADER_BYTES - LENGTH_ENDS_AT
 """Bytes of the header that `batch_length` counts: all after that field."""
+_MAGIC_AT: Final = 16
 _CRC_STARTS_AT: Final = 17
 _CRC_ENDS_AT: Final = 21
+_COVERED_BYTES: Final = HEADER_BYTES - _CRC_ENDS_AT
 _EPOCH_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
@@ -61,6 +70,8 @@ TRANSACTIONAL_BIT: Final = 4
 _HEADER: Final = struct.Struct(">qiibIhiqqqhiiBBB")
 _CRC: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">i")
+_DELTA: Final = struct.Struct(">i")
+_DELTA_AT: Final = 23
 
 pack_place: Final[Callable[[int, int, int], bytes]] = struct.Struct(">qii").pack
 """Packs the place, which the log puts before an offsetless batch: base offset, `batch_length` (`HEADER_BYTES_COUNTED`
@@ -70,10 +81,13 @@ OffsetlessBatch = tuple[bytes, bytes]
 """A stored batch without its place: the rest of the header with its checksum, and the payload. They stay two pieces,
 because they are copied anyway once the offset is known."""
 
-ExamineBatch = Callable[[bytes, bytes, bool], tuple[bytes, int, int | None]]
-"""Function of the covered part of a header, the payload, and a flag to count records. Returns the rest of the header
-with the checksum, the checksum, and the number of records in the payload, read as the message `Records`. The number is
-None if it was not requested, the payload is no such message, or only parsing it would tell."""
+ExamineBatch = Callable[[bytes, bytes, int], tuple[bytes, int, int | None]]
+"""Function of the covered part of a header, the payload, and the largest number of items to count; 0 = count nothing.
+Returns the rest of the header with the checksum, the checksum, and the number of records in the payload.
+
+The payload is read as Kafka's records if the header says so, else as the message `Records`. Items are Kafka's records
+and their headers; in the message there is no limit to them. The number of records is None if it was not requested, the
+payload is not what it is read as, it has more items, or only parsing it would tell."""
 
 
 class Encoding(IntEnum):
@@ -91,8 +105,7 @@ class Encoding(IntEnum):
     ARROW_V2 = 4
     """One Arrow record batch of the schema of ARROW_V1 with one more column, the offset delta."""
     KAFKA_V2 = 5
-    """The records of a Kafka record batch of version 2, compressed as Kafka compresses (`kafka_records`). The checksum is
-    Kafka's, which leaves the last three bytes of the header out."""
+    """The records of a Kafka batch of magic 2, as they follow its header. Each has its offset delta."""
 
 
 class Compression(IntEnum):
@@ -114,15 +127,19 @@ class TimestampType(IntEnum):
 
 _ENCODINGS: Final = tuple(Encoding)
 _COMPRESSIONS: Final = tuple(Compression)
-_CLIENT_ENCODINGS: Final = (Encoding.RECORDS_V1, Encoding.ARROW_V1)
+_CLIENT_ENCODINGS: Final = (Encoding.RECORDS_V1, Encoding.ARROW_V1, Encoding.KAFKA_V2)
 ENCODINGS_WITH_DELTAS: Final = frozenset((Encoding.RECORDS_V2, Encoding.ARROW_V2, Encoding.KAFKA_V2))
 """Encodings with an offset delta for each record, so that a batch may have holes. In all others records are
 consecutive."""
-_KAFKA: Final = Encoding.KAFKA_V2
-_BYTES_OF_OURS: Final = 3
-"""Bytes of the header that Kafka's does not have, and that its checksum leaves out. They are constant."""
+ENCODINGS_OF_OLD_READERS: Final = frozenset(Encoding) - {Encoding.KAFKA_V2}
+"""Encodings that every reader of version 1.0.0 takes. A reader names all others that it takes."""
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
-"""Module-level alias for a value that every batch needs: enum attribute lookup takes 0.1 us on CPython 3.11."""
+_KAFKA: Final = Encoding.KAFKA_V2
+"""Module-level aliases for values that every batch needs: enum attribute lookup takes 0.1 us on CPython 3.11."""
+
+KAFKA_EXTRA_BYTES: Final = 15
+"""Bytes by which a stored batch of Kafka's may be larger than `batch_bytes_max`. Kafka's own limit is 12 bytes more
+than a round number, and its header 3 bytes shorter. So what fits the default there fits the default here."""
 
 
 _CLIENT_KINDS: Final = frozenset(
@@ -202,7 +219,12 @@ def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
 
     The result of `pack_place` goes before it. The header must be valid: see `check_client_batch`."""
     covered = _pack_covered(header)
-    return pack_uncovered(crc32c(payload, _crc_of_header(covered, header.encoding))) + covered, payload
+    return pack_uncovered(crc32c(payload, crc32c(checked_part(covered)))) + covered, payload
+
+
+def covered_part(offsetless: OffsetlessBatch) -> bytes:
+    """Return the header of a batch from the attributes on, as `pack_covered` returned it."""
+    return offsetless[0][_CRC_ENDS_AT - _MAGIC_AT :]
 
 
 def stored_bytes(batch: bytes | memoryview) -> int:
@@ -297,7 +319,20 @@ def payload_of(encoded: bytes | memoryview) -> memoryview:
 
 def batch_crc(header: BatchHeader, payload: bytes | memoryview) -> int:
     """Return the CRC-32C that a client sends with a batch. It does not depend on the base offset."""
-    return crc32c(payload, _crc_of_header(_pack_covered(header), header.encoding), KEEP_THE_GIL)
+    return crc32c(payload, crc32c(checked_part(_pack_covered(header))), KEEP_THE_GIL)
+
+
+def checked_part(covered: bytes) -> bytes:
+    """Return the bytes of a packed header that its checksum covers: all of `pack_covered`, or what Kafka's has."""
+    is_kafka = len(covered) == _COVERED_BYTES and covered[-OWN_BYTES] == _KAFKA
+    return covered[:-OWN_BYTES] if is_kafka else covered
+
+
+def last_offset_delta_of(covered: bytes) -> int:
+    """Return the last offset delta in a packed header, as `pack_covered` returns it."""
+    delta: int
+    (delta,) = _DELTA.unpack_from(covered, _DELTA_AT - _CRC_ENDS_AT)
+    return delta
 
 
 def stored_crc(encoded: bytes | memoryview) -> int:
@@ -313,11 +348,18 @@ def verify_batch(encoded: bytes | memoryview) -> None:
     """Return only if `encoded` is one whole batch with the bytes that were written.
 
     Raises: Refused (CORRUPT_MESSAGE)."""
-    header, view = decode_header(encoded), memoryview(encoded)
-    of_header = _crc_of_header(view[_CRC_ENDS_AT:HEADER_BYTES], header.encoding)
-    written, found = stored_crc(encoded), crc32c(view[HEADER_BYTES:], of_header, KEEP_THE_GIL)
+    decode_header(encoded)
+    written, found = stored_crc(encoded), _crc_of(encoded)
     if written != found:
         raise _corrupt(f"the checksum says {written:#010x} and the bytes say {found:#010x}; restore them from a copy")
+
+
+def _crc_of(encoded: bytes | memoryview) -> int:
+    """Return the checksum of the bytes of a whole stored batch."""
+    content = memoryview(encoded)
+    if content[KAFKA_HEADER_BYTES] == _KAFKA:
+        return crc32c(content[HEADER_BYTES:], crc32c(content[_CRC_ENDS_AT:KAFKA_HEADER_BYTES]), KEEP_THE_GIL)
+    return crc32c(content[_CRC_ENDS_AT:], 0, KEEP_THE_GIL)
 
 
 def encoding_of(number: int) -> Encoding:
@@ -348,17 +390,20 @@ def check_client_batch(header: BatchHeader, payload: bytes, *, crc: int | None, 
     """Return only if a client may send this batch. The partition checks its place in the producer's sequence.
 
     `crc` is the client's result of `batch_crc`, or None if it left that to the server. `batch_bytes_max` bounds the
-    stored form, header included.
+    stored form, header included; Kafka's batches may have `KAFKA_EXTRA_BYTES` more.
 
     Raises: Refused with INVALID_RECORD (shape), UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE,
     INVALID_TIMESTAMP, MESSAGE_TOO_LARGE or CORRUPT_MESSAGE.
 
     Source: spec log-and-runtime 1.2 and 1.3 step 1; Kafka's `LogValidator`."""
-    size = HEADER_BYTES + len(payload)
-    if size > batch_bytes_max:
+    size, size_max = HEADER_BYTES + len(payload), batch_bytes_max
+    if header.encoding == _KAFKA:
+        # The refusal names sizes as Kafka's clients count them.
+        size, size_max = size - OWN_BYTES, size_max + KAFKA_EXTRA_BYTES - OWN_BYTES
+    if size > size_max:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch takes {size} bytes and at most {batch_bytes_max} are allowed; send fewer records in one batch",
+            f"the batch takes {size} bytes and at most {size_max} are allowed; send fewer records in one batch",
         )
     _check_format(header)
     _check_range(header, payload)
@@ -370,11 +415,12 @@ def check_client_batch(header: BatchHeader, payload: bytes, *, crc: int | None, 
 
 
 def encode_client_batch(
-    header: BatchHeader, payload: bytes, *, crc: int | None, batch_bytes_max: int, examine: ExamineBatch, counts: bool
+    header: BatchHeader, payload: bytes, *, crc: int | None, batch_bytes_max: int, examine: ExamineBatch, items_max: int
 ) -> tuple[OffsetlessBatch, int | None]:
     """Return a batch that a client may send, and the number of records found in it, if they were counted.
 
-    Its checksum is computed once. Raises: Refused as `check_client_batch`."""
+    `items_max`: third argument of `examine`. The checksum is computed once. Raises: Refused as
+    `check_client_batch`."""
     payload_bytes = len(payload)
     if (
         not 0 < payload_bytes <= batch_bytes_max - HEADER_BYTES
@@ -395,7 +441,7 @@ def encode_client_batch(
         # A number is too large for its bytes: the packer checks all of them anyway.
         check_client_batch(header, payload, crc=None, batch_bytes_max=batch_bytes_max)
         raise
-    rest_of_header, found, record_count = examine(covered, payload, counts)
+    rest_of_header, found, record_count = examine(covered, payload, items_max)
     if crc is not None and crc != found:
         raise _wrong_crc(crc)
     return (rest_of_header, payload), record_count
@@ -427,10 +473,6 @@ def has_possible_counts(header: BatchHeader) -> bool:
 
 def _may_have_holes(encoding: int, record_count: int, last_offset_delta: int) -> bool:
     return encoding in ENCODINGS_WITH_DELTAS and 0 <= record_count <= last_offset_delta + 1 and last_offset_delta >= 0
-
-
-def _crc_of_header(covered: bytes | memoryview, encoding: Encoding) -> int:
-    return crc32c(covered[:-_BYTES_OF_OURS] if encoding is _KAFKA else covered)
 
 
 def _pack_covered(header: BatchHeader) -> bytes:

@@ -13,7 +13,7 @@ from coordinator_protocol.batch import ExamineBatch
 
 __all__ = ["compiled_examine_batch", "native"]
 
-_INTERFACE: Final = 15
+_INTERFACE: Final = 16
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
 

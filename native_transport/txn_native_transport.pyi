@@ -75,12 +75,14 @@ END: Final[int]
 SEND: Final[int]
 CREDIT: Final[int]
 
-def examine_batch(covered: bytes, payload: bytes, counts: bool, /) -> tuple[bytes, int, int | None]:
-    """Return the rest of a batch's header with the checksum, the checksum, and the number of records in the payload, a
-    message `Records`. `covered` are the bytes that the checksum covers besides the payload.
+def examine_batch(covered: bytes, payload: bytes, items_max: int, /) -> tuple[bytes, int, int | None]:
+    """Return the rest of a batch's header with the checksum, the checksum, and the number of records in the payload:
+    Kafka's records if the header says so, else a message `Records`. `covered` is the part of the header from the
+    attributes on.
 
-    The number is None if `counts` is false. It is also None if the payload is not such a message, or if only some
-    versions of protobuf accept it. Then the caller must parse it."""
+    The number is None if `items_max` is 0. It is also None if the payload is not such a message, if only some versions
+    of protobuf accept it, or if Kafka's records and headers are more than `items_max` together. Then the caller must
+    parse it."""
 
 class Server:
     """One server. It starts and stops once. RuntimeError in a forked child."""

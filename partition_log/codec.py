@@ -33,8 +33,9 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2
-from coordinator_protocol.batch import pack_uncovered
+from coordinator_protocol.batch import checked_part, last_offset_delta_of, pack_uncovered
 from coordinator_protocol.checksum import KEEP_THE_GIL, crc32c
+from coordinator_protocol.kafka_payload import NotKafkaRecords, TooManyItems, kafka_record_count
 from coordinator_protocol.limits import SHARD_COUNT_MAX
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
@@ -433,13 +434,18 @@ def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
         yield restored
 
 
-def examine_batch(covered: bytes, payload: bytes, counts: bool) -> tuple[bytes, int, int | None]:
+def examine_batch(covered: bytes, payload: bytes, items_max: int) -> tuple[bytes, int, int | None]:
     """Examine a batch as `ExamineBatch` describes. The compiled transport brings the same function, compiled."""
-    crc = crc32c(payload, crc32c(covered), KEEP_THE_GIL)
+    checked = checked_part(covered)
+    crc = crc32c(payload, crc32c(checked), KEEP_THE_GIL)
+    count: int | None = None
     try:
-        count = len(_parse_records(payload).records) if counts else None
-    except DecodeError:
-        count = None
+        if items_max and checked is covered:
+            count = len(_parse_records(payload).records)
+        elif items_max:
+            count = kafka_record_count(payload, last_offset_delta_of(covered), items_max=items_max)
+    except (DecodeError, NotKafkaRecords, TooManyItems):
+        pass
     return pack_uncovered(crc) + covered, crc, count
 
 

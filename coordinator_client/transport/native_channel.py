@@ -21,7 +21,7 @@ from coordinator_client.transport.grpc_transport import SESSION_PATH, GrpcChanne
 from coordinator_client.transport.session import SESSION_ENDED, status_name
 from coordinator_client.transport.transport import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, Attempt
 
-_INTERFACE: Final = 15
+_INTERFACE: Final = 16
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this SDK knows {_INTERFACE}")
 

@@ -25,6 +25,7 @@ mod gathering;
 mod held;
 mod identity;
 mod inbox;
+mod kafka;
 mod peer;
 mod pieces;
 mod records;
@@ -41,7 +42,7 @@ use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses a version that it does not
 /// know.
-const INTERFACE: u32 = 15;
+const INTERFACE: u32 = 16;
 
 /// The module as Python sees it; `txn_native_transport.pyi` documents each name.
 #[pymodule]

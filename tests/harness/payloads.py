@@ -7,6 +7,7 @@ from typing import Final
 from coordinator_protocol.limits import Limits
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.settings import VALIDATE_PAYLOAD, PayloadValidation
+from tests.harness.store_features import EveryFeature
 from tests.harness.workers import HeldWorker
 
 UNREADABLE_PAYLOADS: Final = {VALIDATE_PAYLOAD: PayloadValidation.HEADER}
@@ -16,4 +17,4 @@ tests look at everything else."""
 
 def checks_here(limits: Limits) -> BatchChecks:
     """Checks of batches that are done at once, whatever their size."""
-    return BatchChecks(HeldWorker(), limits)
+    return BatchChecks(HeldWorker(), limits, features=EveryFeature())

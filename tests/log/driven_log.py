@@ -165,7 +165,7 @@ class DrivenLog:
         )
         self.worker = HeldWorker()
         """Checks what is not checked at once."""
-        self.checks = BatchChecks(self.worker, self.limits)
+        self.checks = BatchChecks(self.worker, self.limits, features=StoreFeatures(self.runtime, self.store))
         self.log = LogService(
             self.runtime,
             self.store,

@@ -20,6 +20,7 @@ from coordinator_protocol.wire import varint
 from coordinator_server.compiled import fastest_examine_batch
 from partition_log.batch_checks import UNPACKED_HERE_BYTES_MAX, BatchChecks
 from partition_log.codec import examine_batch
+from tests.harness.store_features import EveryFeature
 from tests.harness.workers import HeldWorker
 
 compiled = fastest_examine_batch()
@@ -94,9 +95,9 @@ PAYLOADS = st.one_of(GOOD, damaged(GOOD), ODD, damaged(ODD))
 
 @needs_it
 @settings(max_examples=500)
-@given(covered=st.binary(max_size=60), payload=PAYLOADS, counts=st.booleans())
-def test_compiled_or_not_the_same_is_found(covered: bytes, payload: bytes, counts: bool) -> None:
-    found, expected = compiled(covered, payload, counts), examine_batch(covered, payload, counts)
+@given(covered=st.binary(max_size=60), payload=PAYLOADS, items_max=st.sampled_from([0, 1]))
+def test_compiled_or_not_the_same_is_found(covered: bytes, payload: bytes, items_max: int) -> None:
+    found, expected = compiled(covered, payload, items_max), examine_batch(covered, payload, items_max)
     if found != expected:
         assert found == (*expected[:2], None)
         assert DISPUTED.search(payload)
@@ -105,7 +106,7 @@ def test_compiled_or_not_the_same_is_found(covered: bytes, payload: bytes, count
 @needs_it
 @given(GOOD)
 def test_what_a_writer_made_is_counted(payload: bytes) -> None:
-    assert compiled(b"", payload, True)[2] == len(log.Records.FromString(payload).records)
+    assert compiled(b"", payload, 1)[2] == len(log.Records.FromString(payload).records)
 
 
 def outcome(checks: BatchChecks, header: BatchHeader, payload: bytes, crc: int | None, *, validates: bool) -> Any:
@@ -122,7 +123,10 @@ def outcome(checks: BatchChecks, header: BatchHeader, payload: bytes, crc: int |
     return offsetless, worker.done_count - before
 
 
-IN_PYTHON, COMPILED = (BatchChecks(HeldWorker(), Limits(), examine=examine) for examine in (examine_batch, compiled))
+IN_PYTHON, COMPILED = (
+    BatchChecks(HeldWorker(), Limits(), examine=examine, features=EveryFeature())
+    for examine in (examine_batch, compiled)
+)
 
 
 @needs_it

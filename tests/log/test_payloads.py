@@ -33,6 +33,7 @@ from partition_log.batch_checks import (
 )
 from partition_log.requests import Produce, ProduceResult
 from tests.harness.compaction import arrow_payload, records_payload
+from tests.harness.store_features import EveryFeature
 from tests.harness.workers import HeldWorker
 from tests.log.driven_log import COMMIT, CONTEXT, NOBODY, TOPIC, Batch, DrivenLog, Producer, code, transactional
 
@@ -326,7 +327,7 @@ ROWS = st.lists(
     min_size=1,
     max_size=4,
 )
-CHECKS = BatchChecks(HeldWorker(), Limits())
+CHECKS = BatchChecks(HeldWorker(), Limits(), features=EveryFeature())
 
 
 def is_taken(batch: Batch) -> bool:

@@ -31,7 +31,7 @@ from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.leadership import check_leader_epochs, check_range, epoch_at
-from partition_log.reading import PartitionRead, ReadBudget
+from partition_log.reading import NotAccepted, PartitionRead, ReadBudget
 from partition_log.records import DamageFound, RecordsRead
 from partition_log.requests import Fetch, FetchItem, FetchResult
 from partition_log.shard import LogShard
@@ -223,6 +223,7 @@ class Fetcher:
                 bytes_max=item.partition_bytes_max or request.bytes_max,
                 visibility=(request.isolation, request.is_raw, item.shown),
             )
+            read.accepted_encodings = request.accepted_encodings
             fetch.positions.append(_Position(item, placed, read))
         self._advance(fetch)
         if fetch.is_satisfied():
@@ -242,6 +243,8 @@ class Fetcher:
                     self._advance_position(position, fetch.budget)
                 except Refused as refusal:
                     position.error = refusal
+                    if isinstance(refusal, NotAccepted):
+                        position.next_offset = refusal.next_offset
                 except (LogDamaged, StoreUnreadable) as damage:
                     position.met(damage, self.damage)
             found_bytes += position.read.visible_bytes

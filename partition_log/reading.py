@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from coordinator_protocol.batch import BatchHeader, payload_of
-from coordinator_protocol.errors import Refused
+from coordinator_protocol.batch import ENCODINGS_OF_OLD_READERS, BatchHeader, Encoding, payload_of
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import control_batch, decode_marker_payload
 from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_protocol.wire import Buffer
@@ -69,6 +69,19 @@ class ReadBudget:
         self.visible_bytes = min(self.visible_bytes, visible_bytes)
 
 
+class NotAccepted(Refused):
+    """Refusal of a batch whose encoding the reader cannot decode. It may go on at `next_offset` to do without it."""
+
+    def __init__(self, header: BatchHeader) -> None:
+        self.next_offset = header.last_offset + 1
+        super().__init__(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"the batch at offset {header.base_offset} has the encoding {header.encoding.name}, which the reader does"
+            f" not name in accepted_encodings: use a newer client, or a Kafka client, or go on at {self.next_offset} to"
+            " do without it",
+        )
+
+
 def bound_of(head: PartitionHead, isolation: Isolation) -> int:
     """Return the offset that a read of this isolation level may not reach."""
     return head.last_stable_offset if isolation is Isolation.READ_COMMITTED else head.log_end_offset
@@ -86,6 +99,7 @@ class PartitionRead:
         "_shown",
         "_store",
         "aborted_records_hidden",
+        "accepted_encodings",
         "batches",
         "control_records_hidden",
         "fetch_offset",
@@ -110,6 +124,8 @@ class PartitionRead:
         self._bytes_left = bytes_max
         # The last one is the snapshot filter of the range, which may end beyond the last stable offset.
         self._isolation, self._is_raw, self._shown = visibility
+        self.accepted_encodings: frozenset[Encoding] = ENCODINGS_OF_OLD_READERS
+        """Encodings of batches that may be shown."""
         self.fetch_offset = fetch_offset
         self.next_offset = fetch_offset
         self.batches: list[tuple[BatchHeader, Buffer]] = []
@@ -124,8 +140,9 @@ class PartitionRead:
         return self._end_offset is not None and self.next_offset >= self._end_offset
 
     def advance(self, head: PartitionHead, budget: ReadBudget) -> None:
-        """Read on from `next_offset`, as far as view and budget allow. A read ends before damage. One that begins at
-        the damage raises LogDamaged or StoreUnreadable: then there is nothing to show."""
+        """Read on from `next_offset`, as far as view and budget allow. A read ends before damage, and before a batch
+        that the reader cannot decode. One that begins there raises LogDamaged, StoreUnreadable or NotAccepted: then
+        there is nothing to show."""
         bound = bound_of(head, self._isolation) if self._shown is None else head.log_end_offset
         if self.next_offset >= bound or self.is_complete():
             return
@@ -197,6 +214,10 @@ class PartitionRead:
                 return True
         if (budget.has_batch and size > budget.visible_bytes) or (self.batches and size > self._bytes_left):
             return False
+        if header.encoding not in self.accepted_encodings:
+            if self.batches:
+                return False
+            raise NotAccepted(header)
         budget.has_batch = True
         budget.visible_bytes -= size
         self._bytes_left -= size

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from coordinator_protocol.batch import NO_LEADER_EPOCH, BatchHeader
+from coordinator_protocol.batch import ENCODINGS_OF_OLD_READERS, NO_LEADER_EPOCH, BatchHeader, Encoding
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_protocol.wire import Buffer
@@ -162,6 +162,8 @@ class Fetch(Struct, frozen=True):
     bytes_max: int = 1 << 20
     is_raw: bool = False
     """True to hide nothing and list the aborted transactions."""
+    accepted_encodings: frozenset[Encoding] = ENCODINGS_OF_OLD_READERS
+    """Encodings of visible batches that the reader can decode."""
 
 
 class FetchResult(NamedPartition, frozen=True):
@@ -169,7 +171,8 @@ class FetchResult(NamedPartition, frozen=True):
     range. The error is a `leadership.Diverged` if the log differs from what the reader has read."""
 
     next_offset: int
-    """Offset to read on from. With CORRUPT_MESSAGE, the offset at which the log continues behind the damage."""
+    """Offset to read on from. With CORRUPT_MESSAGE, the offset at which the log continues behind the damage. With
+    UNSUPPORTED_FOR_MESSAGE_FORMAT, the offset behind the batch that the reader cannot decode."""
     head: PartitionHead | None = None
     batches: tuple[tuple[BatchHeader, Buffer], ...] = ()
     """Headers and stored forms of batches."""

@@ -45,6 +45,12 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """
     ENCODING_ARROW_V2: _Encoding.ValueType  # 4
     """Same as ARROW_V1, with one more column, the last one: offset_delta: int32 not null."""
+    ENCODING_KAFKA_V2: _Encoding.ValueType  # 5
+    """The records of a Kafka record batch of magic 2, as they follow its header of 61 bytes. The offset deltas of a batch
+    on Produce are 0 to record_count - 1. Compressed with Snappy, they are a stream of xerial's blocks, or one block of
+    the bare format; the other compressions are as below. Fetch returns such batches to readers that ask for them in
+    FetchRequest.accepted_encodings.
+    """
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
     """Encoding of the payload of a batch. The server stores the payload unchanged, byte for byte, and accepts only payloads
@@ -70,6 +76,12 @@ RECORDS_V1, and `Record.offset_delta` has the offset of each record.
 """
 ENCODING_ARROW_V2: Encoding.ValueType  # 4
 """Same as ARROW_V1, with one more column, the last one: offset_delta: int32 not null."""
+ENCODING_KAFKA_V2: Encoding.ValueType  # 5
+"""The records of a Kafka record batch of magic 2, as they follow its header of 61 bytes. The offset deltas of a batch
+on Produce are 0 to record_count - 1. Compressed with Snappy, they are a stream of xerial's blocks, or one block of
+the bare format; the other compressions are as below. Fetch returns such batches to readers that ask for them in
+FetchRequest.accepted_encodings.
+"""
 Global___Encoding: _TypeAlias = Encoding  # noqa: Y015
 
 class _Compression:
@@ -223,7 +235,8 @@ class RecordBatch(_message.Message):
     timestamp_type: Global___TimestampType.ValueType
     crc32c: _builtins.int
     """CRC-32C of the stored form: Kafka's v2 header from the attributes on, encoding, format version, a zero byte, and
-    the field `payload` as it is sent, compressed or not. See docs/clients.md for every byte. Absent on Produce:
+    the field `payload` as it is sent, compressed or not. With KAFKA_V2 it leaves out encoding, format version and zero
+    byte, and so is the checksum of Kafka's batch. See docs/clients.md for every byte. Absent on Produce:
     computed by the server. Wrong: CORRUPT_MESSAGE, class RETRY; twice for the same bytes, the client computes it
     wrong.
     """
@@ -1379,6 +1392,7 @@ class FetchRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     RAW_FIELD_NUMBER: _builtins.int
+    ACCEPTED_ENCODINGS_FIELD_NUMBER: _builtins.int
     isolation_level: _common_pb2.IsolationLevel.ValueType
     max_wait_ms: _builtins.int
     """Time to wait for min_bytes of visible records, in milliseconds. 0: answer at once."""
@@ -1396,6 +1410,13 @@ class FetchRequest(_message.Message):
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]:
         """Read in this order until max_bytes are found: a reader of several partitions changes the order from call to call."""
 
+    @_builtins.property
+    def accepted_encodings(self) -> _containers.RepeatedScalarFieldContainer[Global___Encoding.ValueType]:
+        """Encodings that the reader can decode. None: RECORDS_V1, ARROW_V1, RECORDS_V2 and ARROW_V2. Numbers that the server
+        does not know are ignored. A partition whose next visible batch has any other encoding gets
+        UNSUPPORTED_FOR_MESSAGE_FORMAT.
+        """
+
     def __init__(
         self,
         *,
@@ -1406,10 +1427,11 @@ class FetchRequest(_message.Message):
         max_bytes: _builtins.int = ...,
         partitions: _abc.Iterable[Global___FetchPartition] | None = ...,
         raw: _builtins.bool = ...,
+        accepted_encodings: _abc.Iterable[Global___Encoding.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "isolation_level", b"isolation_level", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "raw", b"raw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_encodings", b"accepted_encodings", "header", b"header", "isolation_level", b"isolation_level", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "raw", b"raw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,11 +11,19 @@ bytes are in large ones. Then a payload is sent from the buffer that the store f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from coordinator_api.v1 import log_pb2
-from coordinator_protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, BatchHeader, payload_of, stored_crc
+from coordinator_protocol.batch import (
+    ENCODINGS_OF_OLD_READERS,
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Encoding,
+    payload_of,
+    stored_crc,
+)
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import KIBI
 from coordinator_protocol.marker import Outcome, decode_marker_payload
@@ -36,6 +44,9 @@ PAYLOAD_BYTES_MIN: Final = 32 * KIBI
 
 _ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
 """Isolation levels by their numbers on the wire; 0 is that of a client that sets none."""
+
+
+_KNOWN_ENCODINGS: Final = frozenset(Encoding)
 
 
 class FetchAnswer:
@@ -144,6 +155,13 @@ def _batch_fields(header: BatchHeader, encoded: Buffer) -> log_pb2.RecordBatch:
             )
         )
     return message
+
+
+def accepted_encodings_of(numbers: Collection[int]) -> frozenset[Encoding]:
+    """Return the encodings that a reader takes, of those known here. Control batches are taken by every raw reader."""
+    if not numbers:
+        return ENCODINGS_OF_OLD_READERS
+    return _KNOWN_ENCODINGS.intersection(numbers) | {Encoding.CONTROL}
 
 
 def isolation_of(level: int) -> Isolation:

@@ -40,7 +40,7 @@ from coordinator_server.grpc_front.wire.edge import (
     throttle_ms_of,
     unchecked_names,
 )
-from coordinator_server.grpc_front.wire.log.fetch_edge import FetchAnswer, isolation_of
+from coordinator_server.grpc_front.wire.log.fetch_edge import FetchAnswer, accepted_encodings_of, isolation_of
 from coordinator_server.grpc_front.wire.log.snapshots import filter_of
 from partition_log.catalog.settings import Origin, SettingsChange
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
@@ -294,7 +294,7 @@ def _refusal_of_kind(batch: log_pb2.RecordBatch) -> Refused:
 
 
 def fetch(message: log_pb2.FetchRequest) -> Fetch:
-    """Decode the request. Raises Refused INVALID_REQUEST for an unknown isolation level."""
+    """Decode the request; ignore unknown encodings. Raises Refused INVALID_REQUEST for an unknown isolation level."""
     items: list[FetchItem] = []
     for item in message.partitions:
         name = PartitionName(item.topic, item.topic_id, item.partition)
@@ -314,6 +314,7 @@ def fetch(message: log_pb2.FetchRequest) -> Fetch:
         message.min_bytes or 1,
         message.max_bytes or FETCH_BYTES_DEFAULT,
         message.raw,
+        accepted_encodings_of(message.accepted_encodings),
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.encodings import encode_records
-from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc
+from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc, pack_covered
 from coordinator_protocol.compression import pack
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.limits import Limits
@@ -20,6 +20,7 @@ from coordinator_protocol.wire import varint
 from coordinator_server.compiled import fastest_examine_batch
 from partition_log.batch_checks import UNPACKED_HERE_BYTES_MAX, BatchChecks
 from partition_log.codec import examine_batch
+from tests.harness.kafka_batches import KAFKA_ROWS, KafkaRow, kafka_payload
 from tests.harness.store_features import EveryFeature
 from tests.harness.workers import HeldWorker
 
@@ -103,6 +104,33 @@ def test_compiled_or_not_the_same_is_found(covered: bytes, payload: bytes, items
         assert DISPUTED.search(payload)
 
 
+KAFKA = st.builds(kafka_payload, KAFKA_ROWS)
+
+
+def kafka_covered(last_offset_delta: int) -> bytes:
+    return pack_covered(0, last_offset_delta, 5, 5, -1, -1, -1, 1, Encoding.KAFKA_V2, 1, 0)
+
+
+@needs_it
+@settings(max_examples=500)
+@given(
+    payload=st.one_of(KAFKA, damaged(KAFKA), ODD),
+    last_offset_delta=st.integers(-1, 5) | st.sampled_from([-(2**31), 2**31 - 1]),
+    items_max=st.sampled_from([0, 1, 4, 100]),
+)
+def test_compiled_or_not_the_same_is_found_in_a_kafka_batch(
+    payload: bytes, last_offset_delta: int, items_max: int
+) -> None:
+    covered = kafka_covered(last_offset_delta)
+    assert compiled(covered, payload, items_max) == examine_batch(covered, payload, items_max)
+
+
+@needs_it
+@given(KAFKA_ROWS)
+def test_what_a_kafka_writer_made_is_counted(rows: list[KafkaRow]) -> None:
+    assert compiled(kafka_covered(len(rows) - 1), kafka_payload(rows), 100)[2] == len(rows)
+
+
 @needs_it
 @given(GOOD)
 def test_what_a_writer_made_is_counted(payload: bytes) -> None:
@@ -132,10 +160,10 @@ IN_PYTHON, COMPILED = (
 @needs_it
 @settings(max_examples=500)
 @given(
-    payload=PAYLOADS,
+    payload=PAYLOADS | KAFKA,
     count=st.integers(1, 5) | st.just(40_000),
     compression=st.sampled_from([Compression.NONE, Compression.NONE, Compression.LZ4]),
-    encoding=st.sampled_from([Encoding.RECORDS_V1, Encoding.RECORDS_V1, Encoding.ARROW_V1]),
+    encoding=st.sampled_from([Encoding.RECORDS_V1, Encoding.RECORDS_V1, Encoding.ARROW_V1, Encoding.KAFKA_V2]),
     crc=st.sampled_from(["right", "wrong", "none"]),
     validates=st.booleans(),
 )

@@ -86,8 +86,8 @@ ExamineBatch = Callable[[bytes, bytes, int], tuple[bytes, int, int | None]]
 Returns the rest of the header with the checksum, the checksum, and the number of records in the payload.
 
 The payload is read as Kafka's records if the header says so, else as the message `Records`. Items are Kafka's records
-and their headers; in the message there is no limit to them. The number of records is None if it was not requested, the
-payload is not what it is read as, it has more items, or only parsing it would tell."""
+and their headers; in the message there is no limit to them. The number is None if it was not requested, or if there are
+more items. It is also None if the payload is not what it is read as, or if only parsing it would tell."""
 
 
 class Encoding(IntEnum):

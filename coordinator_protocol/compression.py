@@ -28,7 +28,7 @@ COMPRESSION_NAMES: Final = MappingProxyType({compression.name.lower(): compressi
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES: Final = 16
-"""The magic, and two versions of four bytes each, which nobody reads."""
+"""Size of the magic and of two version numbers, which readers ignore."""
 _XERIAL_LENGTH: Final = struct.Struct(">I")
 
 _BUFFER_BYTES_MIN: Final = 64 * 1024

@@ -10,10 +10,9 @@ stored:   base offset, length, leader epoch | the same                          
 A batch on its way to a reader so needs 16 new bytes, and the rest is sent from where it lies. Base offset and leader
 epoch are outside of both checksums.
 
-A marker has another payload here than in Kafka, and is made anew (`control_batch`).
+A marker has another payload here than in Kafka, and is made anew (`marker_to_kafka`).
 
-Source: docs/spec, "kafka-front" B1, B2, B4, B11 and B13; Kafka's `DefaultRecordBatch`, `LogValidator` and
-`EndTransactionMarker`.
+Source: Kafka's `DefaultRecordBatch`, `LogValidator` and `EndTransactionMarker`; KIP-98.
 """
 
 from __future__ import annotations
@@ -70,9 +69,9 @@ yet."""
 def from_kafka(records: Buffer) -> KafkaBatch:
     """Return the one batch in the field `records` of a Produce request. The payload is a copy, and was not looked into.
 
-    Raises: Refused with CORRUPT_MESSAGE for bytes that are no batch, UNSUPPORTED_FOR_MESSAGE_FORMAT for older formats,
-    INVALID_RECORD for a batch that no client may send, UNSUPPORTED_COMPRESSION_TYPE, or INVALID_TIMESTAMP. Whatever
-    else the log refuses is left to `check_client_batch`."""
+    Other checks are left to `check_client_batch`. Raises: Refused with CORRUPT_MESSAGE (no batch),
+    UNSUPPORTED_FOR_MESSAGE_FORMAT (older formats), INVALID_RECORD (a batch that no client may send),
+    UNSUPPORTED_COMPRESSION_TYPE or INVALID_TIMESTAMP."""
     if len(records) <= _MAGIC_AT:
         raise _corrupt(f"a batch does not fit into {len(records)} bytes")
     magic = records[_MAGIC_AT]
@@ -155,7 +154,7 @@ def to_kafka(header: BatchHeader, stored: Buffer) -> tuple[bytes, memoryview, me
     return place, content[_MAGIC_AT:KAFKA_HEADER_BYTES], content[HEADER_BYTES:]
 
 
-def control_batch(header: BatchHeader, outcome: Outcome, coordinator_epoch: int) -> bytes:
+def marker_to_kafka(header: BatchHeader, outcome: Outcome, coordinator_epoch: int) -> bytes:
     """Return Kafka's control batch for a marker with this header."""
     payload = _marker_payload(outcome, coordinator_epoch)
     covered = _COVERED.pack(

@@ -15,7 +15,7 @@ but no writer makes either, and readers might disagree about it.
 
 The compiled transport has the same check for the log (`examine_batch`).
 
-Source: Kafka's `DefaultRecord.readFrom` and `LogValidator`; docs/spec, "kafka-front" B5.
+Source: Kafka's `DefaultRecord.readFrom` and `LogValidator`; decision 22.
 """
 
 from __future__ import annotations

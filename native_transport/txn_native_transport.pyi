@@ -76,13 +76,12 @@ SEND: Final[int]
 CREDIT: Final[int]
 
 def examine_batch(covered: bytes, payload: bytes, items_max: int, /) -> tuple[bytes, int, int | None]:
-    """Return the rest of a batch's header with the checksum, the checksum, and the number of records in the payload:
-    Kafka's records if the header says so, else a message `Records`. `covered` is the part of the header from the
-    attributes on.
+    """Return the rest of a batch's header with the checksum, the checksum, and the number of records in the payload.
 
-    The number is None if `items_max` is 0. It is also None if the payload is not such a message, if only some versions
-    of protobuf accept it, or if Kafka's records and headers are more than `items_max` together. Then the caller must
-    parse it."""
+    `covered` is the part of the header from the attributes on. The payload is read as Kafka's records if that says so,
+    else as a message `Records`. The number is None if `items_max` is 0, or if Kafka's records and headers are more than
+    that together. It is also None if the payload is not what it is read as, or if only some versions of protobuf accept
+    it. Then the caller must parse it."""
 
 class Server:
     """One server. It starts and stops once. RuntimeError in a forked child."""

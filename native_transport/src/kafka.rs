@@ -1,13 +1,15 @@
-//! Counts the records of a Kafka batch of magic 2 and checks every number in them: a pure function, which
-//! `coordinator_protocol/kafka_payload.py` also has in Python.
+//! Counts the records of a Kafka batch of magic 2, and checks every number in them.
+//!
+//! A pure function, which `coordinator_protocol/kafka_payload.py` also has in Python.
 
 const HEADERS_MAX: i32 = 1 << 17;
 const INT_BITS: u32 = 32;
 const LONG_BITS: u32 = 64;
 const NULL: i64 = -1;
 
-/// Return the number of records in an unpacked payload; None if it is not made of such records, or has more records and
-/// headers than `items_max` together. Offset deltas must ascend up to `last_offset_delta`.
+/// Return the number of records in an unpacked payload. Offset deltas must ascend up to `last_offset_delta`.
+///
+/// None: the payload is not made of such records, or has more records and headers than `items_max` together.
 pub fn count(payload: &[u8], last_offset_delta: i32, items_max: usize) -> Option<usize> {
     let (mut rest, mut found, mut items_left, mut behind) = (payload, 0, items_max, -1);
     while !rest.is_empty() {

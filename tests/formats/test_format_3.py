@@ -18,7 +18,7 @@ DRAWN = (STORE_ID_KEY.hex(), b"classic".hex())
 """What marks a row that holds a drawn id: only its length is the same each time."""
 
 NOT_YET = ("features",)
-"""There is no feature yet."""
+"""The kept store is older than the first feature."""
 
 
 @pytest.fixture

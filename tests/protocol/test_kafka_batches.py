@@ -21,7 +21,7 @@ from coordinator_protocol.batch import (
     verify_batch,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.kafka_batches import control_batch, from_kafka, to_kafka
+from coordinator_protocol.kafka_batches import from_kafka, marker_to_kafka, to_kafka
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Outcome, control_header
 from partition_log.batch_checks import unread, why_unreadable
@@ -163,7 +163,7 @@ def test_what_fits_kafkas_default_fits_here() -> None:
 @pytest.mark.parametrize(("outcome", "kind"), [(Outcome.ABORT, "0000"), (Outcome.COMMIT, "0001")])
 def test_a_marker_is_kafkas_control_batch(outcome: Outcome, kind: str) -> None:
     header = control_header(4711, 9, BASE_MS, 5, 3)
-    made = control_batch(header, outcome, 17)
+    made = marker_to_kafka(header, outcome, 17)
     assert made.hex() == (
         "0000000000000005000000420000000302" + made[17:21].hex() + "003000000000"
         "0000018bcfe568000000018bcfe5680000000000000012670009ffffffff00000001"
@@ -171,4 +171,4 @@ def test_a_marker_is_kafkas_control_batch(outcome: Outcome, kind: str) -> None:
     )  # fmt: skip
     covered = kafka_batch(made[61:], 1, producer=(4711, 9, -1), attributes=0x30, place=(5, 3))
     assert made == covered
-    assert control_batch(header, outcome, 18) != made
+    assert marker_to_kafka(header, outcome, 18) != made

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, session_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorCode
+from tests.harness.kafka_batches import kafka_payload
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 
 IDS: Final = ("a", "b", "c")
@@ -359,6 +360,12 @@ def _encoding(batch: log_pb2.RecordBatch) -> None:
     batch.encoding = log_pb2.ENCODING_UNSPECIFIED
 
 
+def _of_kafka(batch: log_pb2.RecordBatch) -> None:
+    """A batch such as Kafka's clients send; the first one gives the store a feature."""
+    batch.encoding = log_pb2.ENCODING_KAFKA_V2
+    batch.payload = kafka_payload([(None, batch.payload, batch.base_timestamp_ms, ())] * batch.record_count)
+
+
 def _compression(batch: log_pb2.RecordBatch) -> None:
     batch.compression = log_pb2.COMPRESSION_GZIP
 
@@ -500,6 +507,7 @@ DAMAGES: Final[dict[str, Callable[[Any], None]]] = INIT_DAMAGES | {
     "no records": _first_batch(_no_records),
     "payload": _first_batch(_payload),
     "encoding": _first_batch(_encoding),
+    "of Kafka": _first_batch(_of_kafka),
     "compression": _first_batch(_compression),
     "control": _first_batch(_control),
     "timestamps": _first_batch(_timestamps),

@@ -58,6 +58,19 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
+    "batches of Kafka's, of which the first begins a feature of the store": (
+        WorldOptions(),
+        (
+            message(*(Call("Transact", name, ("t-0", "t-1"), damage="of Kafka") for name in IDS)),
+            Step("settle"),
+            message(*(Call("Transact", name, ("t-0",), damage="of Kafka") for name in IDS)),
+            message(*(Call("Produce", name, ("t-0",), damage="of Kafka") for name in IDS)),
+            message(*(Call("EndTxn", name) for name in IDS)),
+            Step("crash", (1,)),
+            message(Call("Transact", partitions=("t-1",), damage="of Kafka")),
+            Step("settle"),
+        ),
+    ),
     "new ids, known ones, and the same one again": (
         WorldOptions(),
         (

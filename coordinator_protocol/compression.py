@@ -16,7 +16,7 @@ from typing import Final
 
 import cramjam
 
-from coordinator_protocol.batch import Compression
+from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.limits import MEBI
 
 UNPACKED_BYTES_MAX: Final = 16 * MEBI
@@ -86,6 +86,11 @@ def unpack(payload: bytes | memoryview, compression: Compression, *, bytes_max: 
             return bytes(memoryview(buffer)[:size])
     assert why is not None, "there is always a size to try"
     raise NotUnpackable(_why(why, compression, bytes_max)) from why
+
+
+def unpack_as(encoding: Encoding, payload: bytes | memoryview, compression: Compression) -> bytes:
+    """Return the unpacked payload of a batch of this encoding, at most `UNPACKED_BYTES_MAX`. Raises: NotUnpackable."""
+    return unpack_kafka(payload, compression) if encoding is Encoding.KAFKA_V2 else unpack(payload, compression)
 
 
 def unpack_kafka(

@@ -26,7 +26,7 @@ from coordinator_protocol.batch import (
     encode_client_batch,
     misplaced_delta,
 )
-from coordinator_protocol.compression import NotUnpackable, unpack, unpack_into, unpack_kafka
+from coordinator_protocol.compression import NotUnpackable, unpack_as, unpack_into, unpack_kafka
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.kafka_payload import NotKafkaRecords, kafka_record_count
 from coordinator_protocol.limits import KIBI, MEBI, Limits
@@ -265,8 +265,7 @@ def why_unreadable(argument: Unread) -> str | None:
     if record_count > RECORDS_MAX:
         return f"the batch says that it holds {record_count} records, and a batch holds at most {RECORDS_MAX}"
     try:
-        unpacks = unpack_kafka if encoding == _KAFKA else unpack
-        plain = unpacks(payload, Compression(compression))
+        plain = unpack_as(Encoding(encoding), payload, Compression(compression))
     except NotUnpackable as error:
         return str(error)
     if encoding == _KAFKA:

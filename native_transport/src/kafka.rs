@@ -101,7 +101,10 @@ mod tests {
     }
 
     fn sized(content: Option<&[u8]>) -> Vec<u8> {
-        content.map_or_else(|| number(-1), |content| [number(i64::try_from(content.len()).unwrap()), content.to_vec()].concat())
+        content.map_or_else(
+            || number(-1),
+            |content| [number(i64::try_from(content.len()).unwrap()), content.to_vec()].concat(),
+        )
     }
 
     fn record(delta_ms: i64, delta: i64, value: Option<&[u8]>, headers: &[Vec<u8>]) -> Vec<u8> {

@@ -12,6 +12,7 @@ from coordinator_client import Producer
 from coordinator_protocol.batch import BatchHeader, Encoding
 from partition_log.state import ForgottenProducers
 from tests.cli.terminal import Terminal
+from tests.harness.kafka_batches import BASE_MS, ROW, kafka_payload
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.server_process import ServerProcess
 from tests.harness.stored_batches import encode_batch
@@ -60,6 +61,16 @@ def test_a_payload_that_should_have_been_refused_is_damage_of_its_batch() -> Non
         assert len(audit_of(batch).damaged) == complaints
         assert audit_of(batch, opens_payloads=False).damaged == []
     assert "at offset 0: no reader can read the batch: its payload is no Records" in audit_of(batches[0]).damaged[0]
+
+
+def test_kafkas_records_are_looked_into_as_others_are() -> None:
+    whole = kafka_payload([ROW] * 3)
+    header = BatchHeader(0, 3, BASE_MS, BASE_MS, Encoding.KAFKA_V2)
+    good, garbage = (StoredBatch(2, encode_batch(header, payload), header) for payload in (whole, whole[:-1]))
+    assert audit_of(good).damaged == []
+    assert "no reader can read the batch: its payload has no records of Kafka's" in audit_of(garbage).damaged[0]
+    flipped = StoredBatch(2, good.encoded[:-1] + b"\xff", header)
+    assert "the checksum says" in audit_of(flipped, opens_payloads=False).damaged[0]
 
 
 def audit_of(batch: StoredBatch, *, opens_payloads: bool = True) -> PartitionAudit:

@@ -20,7 +20,7 @@ from coordinator_protocol.kafka_batches import from_kafka, to_kafka
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import encode_tail
 from coordinator_runtime.features import FEATURES_KEY, KAFKA_BATCHES
-from coordinator_runtime.rocks import open_store, own_rows
+from coordinator_runtime.rocks import open_read_only, open_store, own_rows
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused
 from partition_log.batch_checks import ITEMS_HERE_MAX_IN_PYTHON, UNPACKED_HERE_BYTES_MAX
 from tests.harness.kafka_batches import ROW, KafkaRow, kafka_batch, kafka_packed, kafka_payload
@@ -38,6 +38,7 @@ from tests.log.driven_log import (
     offsets_of,
     transactional,
 )
+from txnctl.stopped.store_verify import verify_store
 
 FULL: dict[str, str] = {}
 EVERY_ENCODING = frozenset(Encoding)
@@ -80,6 +81,10 @@ def batch(records: bytes, producer: Producer = NOBODY, **changes: Any) -> Batch:
 
 def append(driven: DrivenLog, producer: Producer = NOBODY, sequence: int = -1, **fields: Any) -> Any:
     return driven.append(batch(sent_by(producer, sequence, **fields), producer))
+
+
+def raw_rows(driven: DrivenLog) -> Any:
+    return driven.read(accepted_encodings=EVERY_ENCODING).batches
 
 
 def read_back(driven: DrivenLog, **fields: Any) -> list[bytes]:
@@ -313,6 +318,26 @@ class TestFeature:
         append(driven, rows=[(None, bytes(100_000), ROW[2], ())])
         store.close()
         return path
+
+    def test_every_promise_of_its_rows_holds(self, path: Path) -> None:
+        store = open_read_only(path)
+        try:
+            checks = verify_store(store)
+            assert not any(check.violations for check in checks)
+        finally:
+            store.close()
+
+    def test_a_restored_backup_has_it(self, driven: DrivenLog) -> None:
+        append(driven)
+        backup = driven.backup()
+        append(driven)
+        restored = driven.restore(backup)
+        assert restored.store.get(Family.META, FEATURES_KEY) == KAFKA_BATCHES.encode()
+        assert append(restored).base_offset == 2
+        assert [decode_header(row).leader_epoch for _header, row in raw_rows(restored)] == [
+            0,
+            restored.head().leadership.epoch,
+        ]
 
     def test_an_older_program_refuses_the_store(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(own_rows, "KNOWN_FEATURES", frozenset())

@@ -11,6 +11,7 @@ from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_client.descriptions import leader_epoch
 from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.kafka_batches import from_kafka
 from coordinator_protocol.methods import Method
 from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
 from coordinator_runtime.incarnation import IncarnationCause
@@ -21,6 +22,7 @@ from coordinator_server.grpc_front.wire.edge import answer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer
 from partition_log.catalog.settings import Retention
+from tests.harness.kafka_batches import BASE_MS, ROW, kafka_batch, kafka_payload
 from tests.log.driven_log import ABORT, COMMIT, TOPIC, Batch, DrivenLog, transactional
 
 RESPONSES: dict[str, Any] = {
@@ -209,6 +211,29 @@ def test_a_batch_travels_there_and_back(driven: DrivenLog) -> None:
         payload=b"two records",
         leader_epoch=0,
     )
+
+
+def test_a_kafka_batch_travels_to_readers_that_name_its_encoding(driven: DrivenLog) -> None:
+    sent = kafka_batch(kafka_payload([ROW] * 2), 2)
+    header, payload, crc = from_kafka(sent)
+    fields = {"encoding": log_pb2.ENCODING_KAFKA_V2, "payload": payload, "crc32c": crc}
+    result = produced(driven, base_timestamp_ms=header.base_timestamp_ms, max_timestamp_ms=BASE_MS, **fields)
+    assert (result.base_offset, result.error_code) == (0, 0)
+    of_a_later_server: Any = 99
+    (batch,) = fetched(driven, accepted_encodings=[log_pb2.ENCODING_KAFKA_V2, of_a_later_server]).batches
+    assert (batch.encoding, batch.payload, batch.crc32c) == (log_pb2.ENCODING_KAFKA_V2, payload, crc)
+    for others in ([], [log_pb2.ENCODING_RECORDS_V1], [of_a_later_server]):
+        refused = fetched(driven, accepted_encodings=others)
+        assert refused.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+        assert "use a newer client" in refused.error_message
+        assert (refused.next_offset, len(refused.batches)) == (2, 0)
+
+
+def test_markers_travel_to_raw_readers_of_any_encoding(driven: DrivenLog) -> None:
+    driven.append(Batch(transactional(7), 0))
+    driven.end(transactional(7), COMMIT)
+    batches = fetched(driven, raw=True, accepted_encodings=[log_pb2.ENCODING_RECORDS_V1]).batches
+    assert [batch.is_control for batch in batches] == [False, True]
 
 
 def test_epochs_travel_with_positions_and_a_divergence_names_where(driven: DrivenLog) -> None:

@@ -328,6 +328,11 @@ def checked_part(covered: bytes) -> bytes:
     return covered[:-OWN_BYTES] if is_kafka else covered
 
 
+def kafka_covered(record_count: int, last_offset_delta: int) -> bytes:
+    """Return a packed header of Kafka's with these numbers, for `ExamineBatch`; its other fields mean nothing."""
+    return pack_covered(0, last_offset_delta, 0, 0, -1, -1, -1, record_count, _KAFKA, FORMAT_VERSION, 0)
+
+
 def last_offset_delta_of(covered: bytes) -> int:
     """Return the last offset delta in a packed header, as `pack_covered` returns it."""
     delta: int

@@ -3,7 +3,9 @@ bytes are."""
 
 from __future__ import annotations
 
+import pickle
 import re
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -12,13 +14,19 @@ from hypothesis import strategies as st
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.encodings import encode_records
-from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc, pack_covered
+from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc, kafka_covered
 from coordinator_protocol.compression import pack
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.wire import varint
 from coordinator_server.compiled import fastest_examine_batch
-from partition_log.batch_checks import UNPACKED_HERE_BYTES_MAX, BatchChecks
+from partition_log.batch_checks import (
+    ITEMS_EXPLAINED_MAX,
+    UNPACKED_HERE_BYTES_MAX,
+    BatchChecks,
+    unread,
+    why_unreadable,
+)
 from partition_log.codec import examine_batch
 from tests.harness.kafka_batches import KAFKA_ROWS, KafkaRow, kafka_payload
 from tests.harness.store_features import EveryFeature
@@ -107,10 +115,6 @@ def test_compiled_or_not_the_same_is_found(covered: bytes, payload: bytes, items
 KAFKA = st.builds(kafka_payload, KAFKA_ROWS)
 
 
-def kafka_covered(last_offset_delta: int) -> bytes:
-    return pack_covered(0, last_offset_delta, 5, 5, -1, -1, -1, 1, Encoding.KAFKA_V2, 1, 0)
-
-
 @needs_it
 @settings(max_examples=500)
 @given(
@@ -121,14 +125,31 @@ def kafka_covered(last_offset_delta: int) -> bytes:
 def test_compiled_or_not_the_same_is_found_in_a_kafka_batch(
     payload: bytes, last_offset_delta: int, items_max: int
 ) -> None:
-    covered = kafka_covered(last_offset_delta)
+    covered = kafka_covered(1, last_offset_delta)
     assert compiled(covered, payload, items_max) == examine_batch(covered, payload, items_max)
+
+
+@needs_it
+@given(KAFKA | damaged(KAFKA), st.integers(1, 5))
+def test_compiled_or_not_a_payload_is_unreadable(payload: bytes, record_count: int) -> None:
+    asked = unread(BatchHeader(0, record_count, 5, 5, Encoding.KAFKA_V2), payload)
+    in_python, by_both = why_unreadable(asked), why_unreadable(asked, examine=compiled)
+    assert (in_python is None) is (by_both is None)
+
+
+@needs_it
+def test_a_worker_has_the_compiled_function_too() -> None:
+    look = pickle.loads(pickle.dumps(partial(why_unreadable, examine=compiled)))
+    many = kafka_payload([(None, None, 0, ())] * (ITEMS_EXPLAINED_MAX + 2))
+    header = BatchHeader(0, ITEMS_EXPLAINED_MAX + 2, 5, 5, Encoding.KAFKA_V2)
+    assert look(unread(header, many)) is None
+    assert "behind the first 131072 records" in look(unread(header, many[:-1]))
 
 
 @needs_it
 @given(KAFKA_ROWS)
 def test_what_a_kafka_writer_made_is_counted(rows: list[KafkaRow]) -> None:
-    assert compiled(kafka_covered(len(rows) - 1), kafka_payload(rows), 100)[2] == len(rows)
+    assert compiled(kafka_covered(len(rows), len(rows) - 1), kafka_payload(rows), 100)[2] == len(rows)
 
 
 @needs_it

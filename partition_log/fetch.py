@@ -30,6 +30,7 @@ from coordinator_runtime.store import Family, Store, StoreDamaged, StoreUnreadab
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
+from partition_log.fetch_conversion import Converter, converted
 from partition_log.leadership import check_leader_epochs, check_range, epoch_at
 from partition_log.reading import NotAccepted, PartitionRead, ReadBudget
 from partition_log.records import DamageFound, RecordsRead
@@ -194,6 +195,8 @@ class Fetcher:
         self.waiting_fetches = 0
         self.answer_limit: AnswerLimit = NO_ANSWER_LIMIT
         """Counts the bytes that are found while their fetch waits."""
+        self.converter: Converter | None = None
+        """Converts batches for readers that cannot decode them; None = they are refused."""
         self.on_read: Callable[[RecordsRead], None] = lambda _event: None
         """Receives the numbers of records that every answer showed and hid."""
         self.on_work: Callable[[int], None] = lambda _work_bytes: None
@@ -211,6 +214,9 @@ class Fetcher:
         _check(request)
         self._fetch_count += 1
         fetch = _Fetch(request, self._fetch_count, connection)
+        accepted = request.accepted_encodings
+        if self.converter is not None:
+            accepted = self.converter.readable(accepted)
         for index, (item, placed) in enumerate(zip(request.items, found, strict=True)):
             if isinstance(placed, Refused):
                 fetch.refused.append((index, FetchResult(item.name, item.fetch_offset, error=placed)))
@@ -223,11 +229,11 @@ class Fetcher:
                 bytes_max=item.partition_bytes_max or request.bytes_max,
                 visibility=(request.isolation, request.is_raw, item.shown),
             )
-            read.accepted_encodings = request.accepted_encodings
+            read.accepted_encodings = accepted
             fetch.positions.append(_Position(item, placed, read))
         self._advance(fetch)
         if fetch.is_satisfied():
-            return settled(self._results(fetch))
+            return self._converted(fetch)
         self._wait(fetch)
         return fetch.reply
 
@@ -331,8 +337,10 @@ class Fetcher:
 
     def _answer(self, fetch: _Fetch) -> None:
         self._leave(fetch)
+        # It waits for nothing more, except perhaps for a conversion, which cannot be given up.
+        fetch.reply.on_cancel = None
         try:
-            fetch.reply.succeed(self._results(fetch))
+            self._converted(fetch).on_settled(fetch.reply.settle_as)
         except Exception as defect:  # noqa: BLE001  as above
             fetch.reply.fail(defect)
 
@@ -355,6 +363,13 @@ class Fetcher:
                     del self._watches[key]
         if not self.waiting_fetches:
             self._runtime.stop_telling(self._wake)
+
+    def _converted(self, fetch: _Fetch) -> Pending[list[FetchResult]]:
+        """Return the results in encodings that the reader takes. Raises Refused as `_results`."""
+        results = self._results(fetch)
+        if self.converter is None:
+            return settled(results)
+        return converted(results, fetch.request.accepted_encodings, self.converter)
 
     def _results(self, fetch: _Fetch) -> list[FetchResult]:
         """Return the results. Raises Refused THROTTLING_QUOTA_EXCEEDED if there is no capacity even for the first

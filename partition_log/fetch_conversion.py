@@ -1,8 +1,8 @@
 """Conversion of fetched batches for readers that cannot decode the stored encoding.
 
 A fetch reads batches as they are stored, counts them as such, and converts them last. Most answers have nothing to
-convert. A batch that cannot be converted is refused like a damaged one: it ends the part of its partition, or is the
-error of that part.
+convert. A batch that cannot be converted is refused like a damaged one: if others were read before it, the read ends
+there.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             message(*(Call("Transact", name, ("t-0", "t-1"), damage="of Kafka") for name in IDS)),
             Step("settle"),
             message(*(Call("Transact", name, ("t-0",), damage="of Kafka") for name in IDS)),
+            Step("settle"),
             message(*(Call("Produce", name, ("t-0",), damage="of Kafka") for name in IDS)),
             message(*(Call("EndTxn", name) for name in IDS)),
             Step("crash", (1,)),

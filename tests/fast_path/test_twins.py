@@ -107,6 +107,15 @@ def test_the_fast_path_takes_what_is_common(taken: Taken) -> None:
     assert taken.count("commit") >= 8
 
 
+def test_the_fast_path_takes_batches_of_kafkas_once_the_store_has_their_feature(taken: Taken) -> None:
+    options, history = STORIES["batches of Kafka's, of which the first begins a feature of the store"]
+    live_through(Twins(options), history[:2])
+    assert taken.count("transact") == 0
+    live_through(Twins(options), history)
+    assert taken.count("transact") >= 3
+    assert taken.count("produce") >= 3
+
+
 def test_more_new_ids_than_a_block_has(monkeypatch: pytest.MonkeyPatch, taken: Taken) -> None:
     monkeypatch.setattr(counters, "BLOCK_SIZE", 5)
     twins = Twins(WorldOptions())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -145,6 +146,23 @@ def test_what_no_client_may_send_is_refused(records: bytes, code: ErrorCode, wor
     refusal = refusal_of(records)
     assert refusal.code is code
     assert words in refusal.message
+
+
+@given(st.binary(max_size=80) | st.binary(max_size=30).map(lambda damage: SENT[: len(SENT) - len(damage)] + damage))
+def test_any_bytes_are_a_batch_or_are_refused(records: bytes) -> None:
+    with suppress(Refused):
+        header, payload, _crc = from_kafka(records)
+        assert len(payload) == len(records) - 61
+        check_client_batch(header, payload, crc=None, batch_bytes_max=1_000)
+
+
+@given(at=st.integers(0, len(SENT) - 1), number=st.integers(0, 255))
+def test_a_changed_byte_is_refused_or_outside_of_the_checksum(at: int, number: int) -> None:
+    changed_there = SENT[:at] + bytes([number]) + SENT[at + 1 :]
+    with suppress(Refused):
+        header, payload, crc = from_kafka(changed_there)
+        check_client_batch(header, payload, crc=crc, batch_bytes_max=1_000)
+        assert changed_there[16:] == SENT[16:]
 
 
 def test_what_fits_kafkas_default_fits_here() -> None:

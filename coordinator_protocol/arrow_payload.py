@@ -110,6 +110,26 @@ def placed_times(payload: bytes, *, has_deltas: bool) -> tuple[Sequence[int], Se
     return deltas if has_deltas else range(described.row_count), times
 
 
+class ArrowBuffers(Struct, frozen=True):
+    """Checked buffers of an Arrow payload, for code that reads records out of them."""
+
+    row_count: int
+    places: list[tuple[int, int]]
+    """Start and end of each buffer in the payload, in the order of the schema: for each column its validity, the
+    offsets of variable parts, and the content."""
+    null_counts: list[int]
+    """Number of nulls of each array; where it is 0, the validity means nothing."""
+
+
+def arrow_buffers(payload: bytes, *, has_deltas: bool) -> ArrowBuffers:
+    """Return the buffers of an Arrow payload, checked as by `arrow_record_count`. Raises: NotArrow."""
+    described = _described(payload, has_deltas=has_deltas)
+    _check_arrays(memoryview(payload), described)
+    begin = described.body_at
+    places = [(begin + offset, begin + offset + length) for offset, length in described.buffers]
+    return ArrowBuffers(described.row_count, places, [null_count for _length, null_count in described.nodes])
+
+
 def _described(payload: bytes, *, has_deltas: bool) -> _Described:
     try:
         return _describe(payload, has_deltas=has_deltas)

@@ -23,7 +23,8 @@ from typing import Final, TypeAlias
 from coordinator_protocol.wire import Buffer, varint
 
 RecordHeaders: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
-"""Names and values of the headers of a record. A name is bytes, because Kafka's brokers do not check that it is text."""
+"""Names and values of the headers of a record. A name is bytes, because a Kafka broker does not check that it is
+text."""
 
 PlacedRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None, RecordHeaders]
 """A record of any encoding: offset delta, timestamp (ms), key, value and headers."""
@@ -37,6 +38,7 @@ _INT_BITS: Final = 32
 _LONG_BITS: Final = 64
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
+_INT64_COUNT: Final = 1 << 64
 _NULL: Final = -1
 _NULL_LENGTH: Final = b"\x01"
 _SMALL: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(_MORE))
@@ -175,7 +177,7 @@ def _wrapped(number: int) -> int:
     """Return the number in 64 bits, as two's complement."""
     if _INT64_MIN <= number <= _INT64_MAX:
         return number
-    return (number - _INT64_MIN) % 2**_LONG_BITS + _INT64_MIN
+    return (number - _INT64_MIN) % _INT64_COUNT + _INT64_MIN
 
 
 def _too_large(at: int) -> NotKafkaRecords:

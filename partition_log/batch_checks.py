@@ -11,6 +11,7 @@ INVALID_RECORD.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import partial
 from typing import Final
@@ -329,6 +330,18 @@ def _why_no_kafka_records(plain: bytes, record_count: int, last_offset_delta: in
     if found > record_count:
         return f"the batch says that it holds {record_count} records and holds more"
     return None if found == record_count else _wrong_count(record_count, found)
+
+
+def record_pieces(plain: bytes) -> Iterator[bytes]:
+    """Yield the payload of a message `Records` in pieces that can be parsed one by one.
+
+    Raises: NotRecords, ValueError if the bytes are no such message, after all pieces before."""
+    for start, end in pieces(plain, PIECE_BYTES):
+        if end - start > PIECE_BYTES:
+            number, content = open_field(plain, start)
+            if number == RECORD_FIELD and has_more_fields(plain, content, end, FIELDS_MAX):
+                raise NotRecords(f"a record has more than {FIELDS_MAX} fields")
+        yield plain[start:end]
 
 
 def _may_hold_many(plain: bytes) -> bool:

@@ -36,6 +36,7 @@ from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import checked_part, last_offset_delta_of, pack_uncovered
 from coordinator_protocol.checksum import KEEP_THE_GIL, crc32c
 from coordinator_protocol.kafka_payload import NotKafkaRecords, TooManyItems, kafka_record_count
+from coordinator_protocol.kafka_records import PlacedRecord, RecordHeaders
 from coordinator_protocol.limits import SHARD_COUNT_MAX
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
@@ -472,3 +473,46 @@ def placed_times_of(payload: bytes) -> list[tuple[int, int]]:
         return [(record.offset_delta, record.timestamp_ms) for record in _parse_records(payload).records]
     except DecodeError as error:
         raise NotRecords(str(error)) from error
+
+
+def placed_records_of(payload: bytes, first_place: int | None) -> list[PlacedRecord]:
+    """Return the records of an unpacked payload of `Records`. They are consecutive from `first_place` on; None = each
+    carries its offset delta. Raises NotRecords."""
+    try:
+        records = _parse_records(payload).records
+    except DecodeError as error:
+        raise NotRecords(str(error)) from error
+    return [
+        (
+            record.offset_delta if first_place is None else place,
+            record.timestamp_ms,
+            # Checking that a field is present only matters for an empty value.
+            record.key or (b"" if record.HasField("key") else None),
+            record.value or (b"" if record.HasField("value") else None),
+            _headers_of(record) if record.headers else (),
+        )
+        for place, record in enumerate(records, first_place or 0)
+    ]
+
+
+def encode_records(records: Iterable[PlacedRecord], *, has_deltas: bool) -> bytes:
+    """Return the records as an unpacked payload of `Records`, each with its offset delta if `has_deltas`. In names of
+    headers, bytes that are no text become U+FFFD, as in Kafka's own consumer."""
+    message = log_pb2.Records()
+    add = message.records.add
+    for place, timestamp_ms, key, value, headers in records:
+        record = add()
+        if key is not None:
+            record.key = key
+        if value is not None:
+            record.value = value
+        record.timestamp_ms = timestamp_ms
+        if has_deltas:
+            record.offset_delta = place
+        for name, content in headers:
+            record.headers.add(key=name.decode(errors="replace"), value=content)
+    return message.SerializeToString()
+
+
+def _headers_of(record: log_pb2.Record) -> RecordHeaders:
+    return tuple((header.key.encode(), header.value if header.HasField("value") else None) for header in record.headers)

@@ -21,11 +21,11 @@ from coordinator_protocol.batch import (
     TimestampType,
     payload_of,
 )
-from coordinator_protocol.compression import NotUnpackable, unpack, unpack_kafka
+from coordinator_protocol.compression import NotUnpackable, unpack_as
 from coordinator_protocol.kafka_records import NotKafkaRecords, kafka_record_times
-from coordinator_protocol.wire import Buffer, has_more_fields, open_field, pieces
-from partition_log.batch_checks import FIELDS_MAX, PIECE_BYTES
-from partition_log.codec import RECORD_FIELD, NotRecords, placed_times_of
+from coordinator_protocol.wire import Buffer
+from partition_log.batch_checks import record_pieces
+from partition_log.codec import NotRecords, placed_times_of
 
 Sought = tuple[int, int, int, int, int, int, int, bytes]
 """Argument of `first_since` and `newest_since`: encoding, compression, record count, base timestamp, first offset delta
@@ -93,8 +93,7 @@ def _checked_times(asked: Sought) -> Iterator[tuple[int, int]]:
     encoding, compression, record_count, base_timestamp_ms, _first_delta, last_delta, _timestamp_ms, payload = asked
     seen = 0
     try:
-        unpacked = unpack_kafka if encoding == Encoding.KAFKA_V2 else unpack
-        plain = unpacked(payload, Compression(compression))
+        plain = unpack_as(Encoding(encoding), payload, Compression(compression))
         for delta, time_ms in _placed_times(plain, Encoding(encoding), base_timestamp_ms):
             seen += 1
             if not 0 <= delta <= last_delta:
@@ -116,10 +115,6 @@ def _placed_times(plain: bytes, encoding: Encoding, base_timestamp_ms: int) -> I
         yield from zip(*placed_times(plain, has_deltas=has_deltas), strict=True)
         return
     follows = count()
-    for start, end in pieces(plain, PIECE_BYTES):
-        if end - start > PIECE_BYTES:
-            number, content = open_field(plain, start)
-            if number == RECORD_FIELD and has_more_fields(plain, content, end, FIELDS_MAX):
-                raise NotRecords(f"a record has more than {FIELDS_MAX} fields")
-        for delta, time_ms in placed_times_of(plain[start:end]):
+    for piece in record_pieces(plain):
+        for delta, time_ms in placed_times_of(piece):
             yield (delta if has_deltas else next(follows)), time_ms

@@ -6,13 +6,23 @@ import gzip
 import tracemalloc
 import zlib
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator_protocol.batch import Compression
-from coordinator_protocol.compression import COMPRESSION_NAMES, NotUnpackable, pack, unpack, unpack_into
+from coordinator_protocol.batch import Compression, Encoding
+from coordinator_protocol.compression import (
+    COMPRESSION_NAMES,
+    NotUnpackable,
+    pack,
+    unpack,
+    unpack_as,
+    unpack_into,
+    unpack_kafka,
+)
 from coordinator_protocol.limits import MEBI
+from tests.harness.every_encoding import xerial
 
 PACKING = sorted(set(Compression) - {Compression.NONE})
 MAGIC = {
@@ -93,3 +103,36 @@ def test_a_payload_that_fills_the_room_to_the_last_byte_is_unpacked(compression:
     assert unpack(packed, compression, bytes_max=1_000) == bytes(1_000)
     with pytest.raises(NotUnpackable, match="more than 999 bytes"):
         unpack(packed, compression, bytes_max=999)
+
+
+@given(st.binary(max_size=1_000), st.integers(1, 300))
+def test_snappy_of_kafka_is_unpacked_in_blocks_and_bare(payload: bytes, block_bytes: int) -> None:
+    blocks = xerial(payload, block_bytes)
+    assert unpack_kafka(memoryview(blocks), Compression.SNAPPY, bytes_max=len(payload)) == payload
+    assert unpack_kafka(bytes(cramjam.snappy.compress_raw(payload)), Compression.SNAPPY) == payload
+    if payload:
+        with pytest.raises(NotUnpackable, match=r"more than|cannot be unpacked"):
+            unpack_kafka(blocks, Compression.SNAPPY, bytes_max=len(payload) - 1)
+
+
+@pytest.mark.parametrize("cut", [1, 50, 85, 103])
+def test_snappy_of_kafka_that_is_cut_off_is_refused(cut: int) -> None:
+    blocks = xerial(bytes(range(256)))
+    with pytest.raises(NotUnpackable):
+        unpack_kafka(blocks[:-cut], Compression.SNAPPY)
+
+
+def test_a_block_of_snappy_that_claims_to_be_large_takes_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotUnpackable, match="more than 16777216 bytes"):
+            unpack_kafka(b"\xff\xff\xff\xff\x0f" + bytes(10), Compression.SNAPPY)
+        assert tracemalloc.get_traced_memory()[1] < MEBI
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_other_compressions_of_kafka_are_ours(compression: Compression) -> None:
+    assert unpack_as(Encoding.KAFKA_V2, pack(b"some bytes", compression), compression) == b"some bytes"
+    assert unpack_as(Encoding.ARROW_V1, pack(b"some bytes", compression), compression) == b"some bytes"

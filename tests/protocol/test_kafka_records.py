@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import pytest
@@ -55,10 +56,8 @@ def test_a_payload_that_is_cut_off_is_refused_or_holds_fewer_records(
     payload = encode_kafka_records(records, 0)
     cut = payload[: data.draw(st.integers(0, len(payload) - 1))]
     for read in (decode_kafka_records, lambda payload, base: list(kafka_record_times(payload, base))):
-        try:
+        with suppress(NotKafkaRecords):
             assert len(read(cut, 0)) < len(records)
-        except NotKafkaRecords:
-            pass
 
 
 @given(st.binary(max_size=80) | RECORDS.map(lambda records: encode_kafka_records(records, 0)), st.data())

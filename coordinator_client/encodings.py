@@ -3,8 +3,9 @@ nothing.
 
 There are two encodings. `records.v1` is the protobuf message `Records`, which any generated stub can build. Arrow v1 is
 one Arrow IPC message of a fixed schema, which Spark reads without touching a row. Each has a second version that
-clients only read: the batches that compaction leaves, in which each record states its offset. A `FetchedBatch` is
-verified: its checksum, its shape, and the number and offsets of its records.
+clients only read: the batches that compaction leaves, in which each record states its offset. Batches of Kafka's own
+producers are only read, too. A `FetchedBatch` is verified: its checksum, its shape, and the number and offsets of its
+records.
 
 Source: design 6 (record batch).
 """
@@ -40,9 +41,9 @@ from coordinator_protocol.batch import (
     pack_covered,
 )
 from coordinator_protocol.checksum import KEEP_THE_GIL, crc32c
-from coordinator_protocol.compression import NotUnpackable, pack
-from coordinator_protocol.compression import unpack as unpack_bytes
+from coordinator_protocol.compression import NotUnpackable, pack, unpack_as
 from coordinator_protocol.errors import Refused
+from coordinator_protocol.kafka_records import NotKafkaRecords, PlacedRecord, RecordHeaders, decode_kafka_records
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.producers import NO_SEQUENCE
 
@@ -62,7 +63,11 @@ BATCH_OVERHEAD_BYTES: Final = 2_048
 of incompressible bytes."""
 
 _UNCOMPRESSED: Final = Compression.NONE
-"""Module-level alias: looking the member up in its enum class takes 0.1 us, for every batch."""
+_KAFKA: Final = Encoding.KAFKA_V2
+"""Module-level aliases: looking a member up in its enum class takes 0.1 us, for every batch."""
+
+ENCODINGS_READ: Final = tuple(log.Encoding.ValueType(each) for each in Encoding if each is not Encoding.CONTROL)
+"""Encodings that this client can decode, as a Fetch names them. A server converts all others; an older one has none."""
 
 _ARROW: Final = (Encoding.ARROW_V1, Encoding.ARROW_V2)
 
@@ -189,16 +194,16 @@ def checked_header(batch: log.RecordBatch, payload: Payload, where: str) -> Batc
     return header
 
 
-def unpack(payload: Payload, compression: Compression, where: str) -> Payload:
+def unpack(payload: Payload, header: BatchHeader, where: str) -> Payload:
     """Return the decompressed payload.
 
     Raises: Rejected (CORRUPT_MESSAGE) if the bytes are damaged, cut off, or unpack to more than `UNPACKED_BYTES_MAX` of
     `coordinator_protocol.compression`.
     """
-    if compression is _UNCOMPRESSED:
+    if header.compression is _UNCOMPRESSED:
         return payload
     try:
-        return unpack_bytes(payload, compression)
+        return unpack_as(header.encoding, payload, header.compression)
     except NotUnpackable as why:
         raise corrupt(f"{where}: {why}") from None
 
@@ -208,7 +213,10 @@ def decode_rows(payload: Payload, header: BatchHeader, where: str) -> tuple[Sequ
 
     Raises: Rejected (CORRUPT_MESSAGE) if they do not match the header.
     """
-    deltas, rows = _DECODERS[header.encoding](payload, where)
+    if header.encoding is _KAFKA:
+        deltas, rows = _decode_kafka(payload, header, where)
+    else:
+        deltas, rows = _DECODERS[header.encoding](payload, where)
     check_places(header, len(rows), deltas, where)
     first_offset = header.base_offset
     if deltas is None:
@@ -307,6 +315,32 @@ def _decode_arrow_v2(payload: Payload, where: str) -> _Decoded:
 
     deltas, batch = decode_arrow_with_deltas(payload, where)
     return deltas.to_pylist(), arrow_rows(batch)
+
+
+def _decode_kafka(payload: Payload, header: BatchHeader, where: str) -> _Decoded:
+    records = kafka_records(payload, header, where)
+    rows = [
+        (key, value, timestamp_ms, header_texts(headers) if headers else ())
+        for _place, timestamp_ms, key, value, headers in records
+    ]
+    return [record[0] for record in records], rows
+
+
+def kafka_records(payload: Payload, header: BatchHeader, where: str) -> list[PlacedRecord]:
+    """Return the records of an unpacked payload of Kafka, with offsets and number unchecked.
+
+    Raises: Rejected (CORRUPT_MESSAGE).
+    """
+    try:
+        return decode_kafka_records(payload, header.base_timestamp_ms)
+    except NotKafkaRecords as error:
+        raise corrupt(f"{where}: its payload is no records of Kafka ({error})") from None
+
+
+def header_texts(headers: RecordHeaders) -> Headers:
+    """Return headers of a record of Kafka, with names as text. As in Kafka's own consumer, bytes that are no text
+    become U+FFFD."""
+    return tuple((name.decode(errors="replace"), content) for name, content in headers)
 
 
 # Arrow is imported by the first batch that needs it, so that producers of plain records work without pyarrow.
@@ -427,7 +461,7 @@ def checked_batch(
     where = place_of(topic, partition, fields.base_offset)
     try:
         header = checked_header(fields, payload, where)
-        content = payload if header.is_control else unpack(payload, header.compression, where)
+        content = payload if header.is_control else unpack(payload, header, where)
     except Rejected as why:
         # The number of offsets that the batch takes is the only information left to continue with.
         behind = fields.base_offset + max(1, fields.record_count + fields.hole_count)

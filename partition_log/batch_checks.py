@@ -281,6 +281,8 @@ def why_unreadable(argument: Unread, examine: ExamineBatch = examine_batch) -> s
     deltas_end = last_offset_delta if encoding in ENCODINGS_WITH_DELTAS else None
     if encoding in _OF_RECORDS:
         return _why_no_records(plain, record_count, deltas_end)
+    if encoding == Encoding.KAFKA_V2:
+        return _why_no_kafka_records(plain, record_count, last_offset_delta)
     try:
         found = arrow_record_count(plain) if deltas_end is None else placed_arrow_record_count(plain, deltas_end)
     except NotArrow as error:

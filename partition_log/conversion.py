@@ -23,6 +23,7 @@ from coordinator_protocol.batch import (
     ENCODINGS_WITH_DELTAS,
     HEADER_BYTES,
     HEADER_BYTES_COUNTED,
+    OWN_BYTES,
     BatchHeader,
     Compression,
     Encoding,
@@ -46,8 +47,6 @@ ConvertPayload: TypeAlias = Callable[[BatchHeader, bytes], bytes]
 """Function of the header of a stored batch and its unpacked payload. Returns the payload in the other encoding. Raises
 NotConvertible."""
 
-KAFKA_BYTES_LESS: Final = 3
-"""Bytes by which the header of Kafka is shorter than the stored one."""
 _OF_RECORDS: Final = (Encoding.RECORDS_V1, Encoding.RECORDS_V2)
 
 
@@ -73,9 +72,9 @@ def kafka_batch_of(header: BatchHeader, batch: Buffer, convert: ConvertPayload |
     # The checksum of this encoding is Kafka's, and the last bytes of our header are none of Kafka's.
     kafka = replace(header, encoding=Encoding.KAFKA_V2, compression=Compression.NONE)
     rest_of_header, _payload = encode_offsetless(kafka, payload)
-    length = HEADER_BYTES_COUNTED - KAFKA_BYTES_LESS + len(payload)
+    length = HEADER_BYTES_COUNTED - OWN_BYTES + len(payload)
     place = pack_place(header.base_offset, length, header.leader_epoch)
-    return b"".join((place, rest_of_header[:-KAFKA_BYTES_LESS], payload))
+    return b"".join((place, rest_of_header[:-OWN_BYTES], payload))
 
 
 def records_batch_of(header: BatchHeader, batch: Buffer, convert: ConvertPayload | None = None) -> bytes:

@@ -18,6 +18,7 @@ from coordinator_client.calls import FETCH, Deadlines, RetryingCall
 from coordinator_client.consumer.config import RESETS
 from coordinator_client.consumer.context import BACKOFF_MS_FIRST, Backoff, ConsumerContext
 from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
+from coordinator_client.encodings import ENCODINGS_READ
 from coordinator_client.errors import (
     PASSING,
     TOPIC_GONE,
@@ -144,6 +145,7 @@ class ConsumerFetches:
             isolation_level=isolation_level(config.isolation),
             max_wait_ms=config.fetch_wait_ms,
             max_bytes=config.fetch_bytes,
+            accepted_encodings=ENCODINGS_READ,
         )
         for partition in partitions:
             request.partitions.add(

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import FETCH, PAUSE_MS_MAX, Deadlines
-from coordinator_client.encodings import FetchedBatch, checked_batch, corrupt_at, place_of
+from coordinator_client.encodings import ENCODINGS_READ, FetchedBatch, checked_batch, corrupt_at, place_of
 from coordinator_client.errors import (
     NOTHING_CHANGED,
     CorruptBatch,
@@ -297,6 +297,7 @@ class BatchReader:
             max_wait_ms=self.options.wait_ms,
             max_bytes=self.options.max_bytes,
             raw=self.options.is_raw,
+            accepted_encodings=ENCODINGS_READ,
         )
         for cursor in cursors:
             request.partitions.add(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_COMMITTED
@@ -15,7 +16,7 @@ from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.methods import Method
 from tests.client.fake_server import refuse
 from tests.client.world import Held, World
-from tests.harness.compaction import arrow_payload, records_payload
+from tests.harness.compaction import arrow_payload, kafka_payload, records_payload
 
 WRITER = 42
 
@@ -61,6 +62,13 @@ def behind(batch: log.RecordBatch) -> int:
     return batch.base_offset + batch.record_count + batch.hole_count
 
 
+_PAYLOADS: Final[Mapping[Encoding, Callable[[list[tuple[int, log.Record]]], bytes]]] = {
+    Encoding.RECORDS_V2: records_payload,
+    Encoding.ARROW_V2: arrow_payload,
+    Encoding.KAFKA_V2: kafka_payload,
+}
+
+
 class FakeLog:
     """One topic, "t", whose partitions a test fills and a reader fetches."""
 
@@ -98,7 +106,7 @@ class FakeLog:
     ) -> None:
         """Lay down what compaction left of a batch: values by their place in it."""
         records = [(delta, log.Record(value=value, timestamp_ms=1_000)) for delta, value in values.items()]
-        payload = records_payload(records) if encoding is Encoding.RECORDS_V2 else arrow_payload(records)
+        payload = _PAYLOADS[encoding](records)
         batch = log.RecordBatch(
             record_count=len(values),
             hole_count=last_delta + 1 - len(values),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import encodings
@@ -56,7 +57,7 @@ def header_of_two(encoding: Encoding) -> BatchHeader:
 
 def rows_of(batch: log.RecordBatch) -> list:
     header = checked_header(batch, batch.payload, "here")
-    _offsets, rows = decode_rows(unpack(batch.payload, header.compression, "here"), header, "here")
+    _offsets, rows = decode_rows(unpack(batch.payload, header, "here"), header, "here")
     return rows
 
 
@@ -132,7 +133,7 @@ def test_an_unknown_encoding_is_named() -> None:
 @pytest.mark.parametrize("compression", sorted(set(Compression) - {Compression.NONE}))
 def test_a_packed_payload_that_is_damaged_is_named(compression: Compression) -> None:
     with pytest.raises(Rejected, match=rf"CORRUPT_MESSAGE.*here: its {compression.name.lower()} payload cannot be"):
-        unpack(b"garbage", compression, "here")
+        unpack(b"garbage", replace(header_of_two(Encoding.RECORDS_V1), compression=compression), "here")
 
 
 @pytest.mark.parametrize("payload", [b"", b"garbage", b"\xff" * 200])

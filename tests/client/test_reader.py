@@ -302,7 +302,7 @@ def test_records_of_what_was_compacted_come_with_the_offsets_that_they_have(worl
     assert counts == [1, 0]
 
 
-@pytest.mark.parametrize("encoding", [Encoding.RECORDS_V2, Encoding.ARROW_V2])
+@pytest.mark.parametrize("encoding", [Encoding.RECORDS_V2, Encoding.ARROW_V2, Encoding.KAFKA_V2])
 @pytest.mark.parametrize(
     ("values", "message"),
     [({2: b"c", 1: b"b"}, "one is at 1"), ({0: b"a", 3: b"d"}, "one is at 3"), ({-1: b"z"}, "one is at -1")],

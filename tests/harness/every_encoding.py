@@ -98,4 +98,5 @@ def _arrow(records: Sequence[PlacedRecord], *, has_deltas: bool) -> bytes:
     if has_deltas:
         places = pa.array([record[0] for record in records], pa.int32())
         batch = pa.RecordBatch.from_arrays([*batch.columns, places], schema=SCHEMA_V2)
-    return batch.serialize().to_pybytes()
+    payload: bytes = batch.serialize().to_pybytes()
+    return payload

@@ -278,6 +278,7 @@ def test_every_reader_sees_what_is_left_where_it_was(
 
 
 LEAVE_EVERY_THIRD = [(Left.RECORDS, {0, 1, 3, 4}), (Left.ARROW, {0, 1, 3, 4}), (Left.NOTHING, set[int]())]
+LEAVE_KAFKAS = [(Left.KAFKA, {0, 1, 3, 4}), (Left.KAFKA, set[int]()), (Left.AS_IT_WAS, set[int]())]
 SIX_BATCHES: list[Written] = [(6, 0, False)] * 6
 
 
@@ -288,10 +289,11 @@ def test_a_read_from_a_hole_begins_at_the_next_record() -> None:
 
 
 def test_from_every_offset_every_reader_sees_what_is_left() -> None:
-    log = holed(SIX_BATCHES, LEAVE_EVERY_THIRD)
-    for start in range(37):
-        check_readers(log, start, TO_THE_END)
-        check_readers(log, start, start + 3)
+    for leave in (LEAVE_EVERY_THIRD, LEAVE_KAFKAS):
+        log = holed(SIX_BATCHES, leave)
+        for start in range(37):
+            check_readers(log, start, TO_THE_END)
+            check_readers(log, start, start + 3)
 
 
 def test_damage_behind_a_batch_with_holes_begins_behind_all_its_offsets() -> None:

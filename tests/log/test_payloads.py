@@ -346,7 +346,7 @@ def read(batch: Batch) -> list[Any]:
     """Decode as every reader of ours does."""
     header = batch.item(PartitionName(TOPIC, b"", 0)).header
     assert isinstance(header, BatchHeader)
-    _offsets, rows = decode_rows(unpack(batch.payload, header.compression, "here"), header, "here")
+    _offsets, rows = decode_rows(unpack(batch.payload, header, "here"), header, "here")
     return rows
 
 

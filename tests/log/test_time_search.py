@@ -137,7 +137,7 @@ def test_the_first_record_of_the_time_or_later_is_found(encoding: Encoding, comp
     }
 
 
-@pytest.mark.parametrize("how", [Left.RECORDS, Left.ARROW])
+@pytest.mark.parametrize("how", [Left.RECORDS, Left.ARROW, Left.KAFKA])
 def test_a_batch_with_holes_answers_a_record_that_is_left(how: Left) -> None:
     pytest.importorskip("pyarrow")
     driven = driven_with(plain(*OUT_OF_ORDER), plain(70))

@@ -16,6 +16,7 @@ from coordinator_client.settings import Skipped
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import Row
 from coordinator_protocol.batch import BatchHeader, Encoding, TimestampType
+from coordinator_protocol.kafka_records import encode_kafka_records
 from pyspark_txnlog.options import COLUMNS, Report, SourceOptions, Topics
 from pyspark_txnlog.read.arrow_rows import (
     CUT_BYTES,
@@ -30,7 +31,22 @@ from pyspark_txnlog.read.ranges import OffsetRange
 from pyspark_txnlog.source import schema_of
 
 ALL = (*COLUMNS, "headers")
-ENCODERS = {Encoding.RECORDS_V1: encode_records, Encoding.ARROW_V1: encode_arrow}
+
+
+def encode_kafka(records: Sequence[Row]) -> bytes:
+    """The payload of KAFKA_V2 of a batch whose base timestamp is that of the first record."""
+    placed = [
+        (place, time_ms, key, value, tuple((name.encode(), content) for name, content in headers))
+        for place, (key, value, time_ms, headers) in enumerate(records)
+    ]
+    return encode_kafka_records(placed, records[0][2])
+
+
+ENCODERS = {
+    Encoding.RECORDS_V1: encode_records,
+    Encoding.ARROW_V1: encode_arrow,
+    Encoding.KAFKA_V2: encode_kafka,
+}
 
 
 def rows(count: int, *, size: int = 4, timestamp_ms: int = 1_000) -> list[Row]:

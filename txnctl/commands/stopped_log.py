@@ -168,7 +168,7 @@ def _records_of(topic: str, partition: int, batch: StoredBatch, first_offset: in
         header = batch.header
         where = f"{topic}-{partition} at offset {header.base_offset}"
         try:
-            payload = unpack(batch.payload, header.compression, where)
+            payload = unpack(batch.payload, header, where)
             offsets, found = decode_rows(payload, header, where)
         except TransactionError as error:
             raise _corrupt(topic, partition, batch, error.reason) from error

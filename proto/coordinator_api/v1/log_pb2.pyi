@@ -1412,9 +1412,8 @@ class FetchRequest(_message.Message):
 
     @_builtins.property
     def accepted_encodings(self) -> _containers.RepeatedScalarFieldContainer[Global___Encoding.ValueType]:
-        """Encodings that the reader can decode. None: RECORDS_V1, ARROW_V1, RECORDS_V2 and ARROW_V2. Numbers that the server
-        does not know are ignored. A partition whose next visible batch has any other encoding gets
-        UNSUPPORTED_FOR_MESSAGE_FORMAT.
+        """Encodings that the reader can decode. Absent: those that every reader knows, RECORDS_V1 to ARROW_V2. A batch of any
+        other encoding comes converted to RECORDS_V1 or RECORDS_V2, with the same records at the same offsets.
         """
 
     def __init__(

@@ -340,7 +340,7 @@ def kafka_records(payload: Payload, header: BatchHeader, where: str) -> list[Pla
 def header_texts(headers: RecordHeaders) -> Headers:
     """Return headers of a record of Kafka, with names as text. As in Kafka's own consumer, bytes that are no text
     become U+FFFD."""
-    return tuple((name.decode(errors="replace"), content) for name, content in headers)
+    return tuple([(name.decode("utf-8", "replace"), content) for name, content in headers])
 
 
 # Arrow is imported by the first batch that needs it, so that producers of plain records work without pyarrow.

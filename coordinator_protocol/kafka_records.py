@@ -29,9 +29,6 @@ text."""
 PlacedRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None, RecordHeaders]
 """A record of any encoding: offset delta, timestamp (ms), key, value and headers."""
 
-RECORD_BYTES_MIN: Final = 7
-"""Size of a record without key, value and headers, its length included."""
-
 _MORE: Final = 0x80
 _BITS: Final = 0x7F
 _INT_BITS: Final = 32
@@ -41,9 +38,16 @@ _INT64_MAX: Final = 2**63 - 1
 _INT64_COUNT: Final = 1 << 64
 _NULL: Final = -1
 _NULL_LENGTH: Final = b"\x01"
+_NO_ATTRIBUTES: Final = b"\0"
+_NO_HEADERS: Final = b"\0"
 _SMALL: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(_MORE))
 """Numbers of one byte, decoded."""
-_ONE_BYTE: Final = tuple(bytes((byte,)) for byte in range(_MORE))
+_SMALL_MIN: Final = -64
+_SMALL_END: Final = 1_024
+_ENCODED: Final = tuple(varint(2 * number) for number in range(_SMALL_END)) + tuple(
+    varint(-2 * number - 1) for number in range(_SMALL_MIN, 0)
+)
+"""Small numbers, encoded, at their own index: those below 0 count from the end."""
 
 
 class NotKafkaRecords(Exception):
@@ -68,12 +72,16 @@ def decode_kafka_records(payload: Buffer, base_timestamp_ms: int) -> list[Placed
             place, at = (small[content[at]], at + 1) if content[at] < _MORE else _number(content, at, _INT_BITS)
             length, at = (small[content[at]], at + 1) if content[at] < _MORE else _number(content, at, _INT_BITS)
             key = None
-            if length != _NULL:
-                key, at = content[at : at + length], _behind(at, length)
+            if length >= 0:
+                key, at = content[at : at + length], at + length
+            elif length != _NULL:
+                raise _no_length(length, at)
             length, at = (small[content[at]], at + 1) if content[at] < _MORE else _number(content, at, _INT_BITS)
             value = None
-            if length != _NULL:
-                value, at = content[at : at + length], _behind(at, length)
+            if length >= 0:
+                value, at = content[at : at + length], at + length
+            elif length != _NULL:
+                raise _no_length(length, at)
             headers: RecordHeaders = ()
             if content[at]:
                 headers, at = _headers(content, at)
@@ -113,17 +121,30 @@ def kafka_record_times(payload: Buffer, base_timestamp_ms: int) -> Iterator[tupl
 
 def encode_kafka_records(records: Iterable[PlacedRecord], base_timestamp_ms: int) -> bytes:
     """Return the records as an unpacked payload."""
-    encoded: list[bytes] = []
+    small, encoded = _ENCODED, list[bytes]()
     for place, timestamp_ms, key, value, headers in records:
-        parts = [b"\0", _zigzag(_wrapped(timestamp_ms - base_timestamp_ms)), _zigzag(place)]
-        parts += (_NULL_LENGTH,) if key is None else (_zigzag(len(key)), key)
-        parts += (_NULL_LENGTH,) if value is None else (_zigzag(len(value)), value)
-        parts.append(_zigzag(len(headers)))
-        for name, content in headers:
-            parts += (_zigzag(len(name)), name)
-            parts += (_NULL_LENGTH,) if content is None else (_zigzag(len(content)), content)
+        delta_ms = timestamp_ms - base_timestamp_ms
+        parts = [
+            _NO_ATTRIBUTES,
+            small[delta_ms] if _SMALL_MIN <= delta_ms < _SMALL_END else _zigzag(_wrapped(delta_ms)),
+            small[place] if 0 <= place < _SMALL_END else _zigzag(place),
+        ]
+        for content in (key, value):
+            if content is None:
+                parts.append(_NULL_LENGTH)
+            else:
+                length = len(content)
+                parts += (small[length] if length < _SMALL_END else _zigzag(length), content)
+        if headers:
+            parts.append(_zigzag(len(headers)))
+            for name, content in headers:
+                parts += (_zigzag(len(name)), name)
+                parts += (_NULL_LENGTH,) if content is None else (_zigzag(len(content)), content)
+        else:
+            parts.append(_NO_HEADERS)
         record = b"".join(parts)
-        encoded += (_zigzag(len(record)), record)
+        length = len(record)
+        encoded += (small[length] if length < _SMALL_END else _zigzag(length), record)
     return b"".join(encoded)
 
 
@@ -132,24 +153,21 @@ def _headers(content: bytes, at: int) -> tuple[RecordHeaders, int]:
     if count < 0:
         raise NotKafkaRecords(f"a record says that it has {count} headers")
     headers: list[tuple[bytes, bytes | None]] = []
+    small = _SMALL
     for _ in range(count):
-        length, at = _number(content, at, _INT_BITS)
-        start, at = at, _behind(at, length)
-        name = content[start:at]
-        length, at = _number(content, at, _INT_BITS)
-        if length == _NULL:
+        length, at = (small[content[at]], at + 1) if content[at] < _MORE else _number(content, at, _INT_BITS)
+        if length < 0:
+            raise _no_length(length, at)
+        name, at = content[at : at + length], at + length
+        length, at = (small[content[at]], at + 1) if content[at] < _MORE else _number(content, at, _INT_BITS)
+        if length >= 0:
+            headers.append((name, content[at : at + length]))
+            at += length
+        elif length == _NULL:
             headers.append((name, None))
         else:
-            start, at = at, _behind(at, length)
-            headers.append((name, content[start:at]))
+            raise _no_length(length, at)
     return tuple(headers), at
-
-
-def _behind(at: int, length: int) -> int:
-    """Return the end of `length` bytes. It may lie behind the end of the payload, where the next read fails."""
-    if length < 0:
-        raise NotKafkaRecords(f"{length} is no length, before byte {at}")
-    return at + length
 
 
 def _number(content: bytes, at: int, bits: int) -> tuple[int, int]:
@@ -169,8 +187,9 @@ def _number(content: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 def _zigzag(number: int) -> bytes:
-    value = number << 1 if number >= 0 else (-number << 1) - 1
-    return _ONE_BYTE[value] if value < _MORE else varint(value)
+    if _SMALL_MIN <= number < _SMALL_END:
+        return _ENCODED[number]
+    return varint(number << 1 if number >= 0 else (-number << 1) - 1)
 
 
 def _wrapped(number: int) -> int:
@@ -182,6 +201,10 @@ def _wrapped(number: int) -> int:
 
 def _too_large(at: int) -> NotKafkaRecords:
     return NotKafkaRecords(f"the number before byte {at} is larger than its type")
+
+
+def _no_length(number: int, at: int) -> NotKafkaRecords:
+    return NotKafkaRecords(f"{number} is no length, before byte {at}")
 
 
 def _cut_off(index: int) -> NotKafkaRecords:

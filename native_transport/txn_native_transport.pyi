@@ -1,7 +1,8 @@
 """The compiled gRPC transport: tonic in one thread that never waits for Python.
 
 Servers use `Server` (`coordinator_server.grpc_front.native_transport`), the SDK's sessions `Client`
-(`coordinator_client.transport.native_channel`). The log uses `examine_batch` with any transport of its server.
+(`coordinator_client.transport.native_channel`). The log uses `examine_batch` and the conversions with any transport of
+its server.
 
 An unauthenticated connection is one whose caller is not authenticated yet. The methods in `open_methods` are served
 without authentication, such as health checks. In arrivals, `shown` are the credentials that the caller presents. ABUSE
@@ -82,6 +83,32 @@ def examine_batch(covered: bytes, payload: bytes, items_max: int, /) -> tuple[by
     else as a message `Records`. The number is None if `items_max` is 0, or if Kafka's records and headers are more than
     that together. It is also None if the payload is not what it is read as, or if only some versions of protobuf accept
     it. Then the caller must parse it."""
+
+def kafka_of_records(
+    plain: bytes, has_deltas: bool, record_count: int, last_offset_delta: int, base_timestamp_ms: int, /
+) -> bytes | None:
+    """Return the records of a message `Records`, unpacked, as those of a Kafka batch with this base timestamp.
+
+    None if they are not so many, do not lie at ascending offset deltas up to the last, or if the payload is not such a
+    message for all versions of protobuf. Then the caller must parse it."""
+
+def kafka_of_arrow(
+    plain: bytes,
+    places: list[tuple[int, int]],
+    null_counts: list[int],
+    record_count: int,
+    last_offset_delta: int,
+    base_timestamp_ms: int,
+    /,
+) -> bytes | None:
+    """Return the records of an Arrow payload, as `kafka_of_records`. `places` and `null_counts` are of
+    `coordinator_protocol.arrow_payload.ArrowBuffers`, for so many rows."""
+
+def records_of_kafka(
+    plain: bytes, has_deltas: bool, record_count: int, last_offset_delta: int, base_timestamp_ms: int, /
+) -> bytes | None:
+    """Return the records of a Kafka batch, unpacked, as a message `Records`, each with its offset delta if
+    `has_deltas`. None if they are no such records: see `kafka_of_records`."""
 
 class Server:
     """One server. It starts and stops once. RuntimeError in a forked child."""

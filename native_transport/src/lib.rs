@@ -9,8 +9,9 @@
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 //!
-//! The module also has `examine_batch` ([`batch`]), which the log calls for every incoming batch, because Python is
-//! slower at it. It keeps no state, and decides nothing.
+//! The module also has `examine_batch` ([`batch`]), which the log calls for every incoming batch, and the conversion of
+//! batches for readers of another encoding ([`convert`]), because Python is slower at both. They keep no state, and
+//! decide nothing.
 
 mod backlog;
 mod batch;
@@ -18,6 +19,7 @@ mod calls;
 mod client;
 mod codec;
 mod connection;
+mod convert;
 mod deadline;
 mod dialing;
 mod frames;
@@ -66,6 +68,9 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SEND", calls::SEND)?;
     module.add("CREDIT", calls::CREDIT)?;
     module.add_function(wrap_pyfunction!(batch::examine_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::kafka_of_records, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::kafka_of_arrow, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::records_of_kafka, module)?)?;
     module.add_class::<held::HeldBytes>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<server::Server>()

@@ -1,23 +1,24 @@
 //! Counts the records of a payload: parses the message `Records` of `log.proto` as protobuf does, without keeping any
-//! of it.
+//! of it. [`convert`](crate::convert) reads the fields with the same parser.
 //!
 //! Versions of protobuf disagree about some bytes that no writer makes. This parser counts those as no message, and the
 //! caller then asks the installed protobuf.
 
 /// Fields of `Records`, `Record` and `Header`.
-const RECORDS: u32 = 1;
-const HEADERS: u32 = 4;
-const KEY: u32 = 1;
+pub const RECORDS: u32 = 1;
+pub const HEADERS: u32 = 4;
+pub const KEY: u32 = 1;
 
 /// Maximum depth of nested groups in `Records` itself; one less in each message further in.
-const GROUPS_MAX: u32 = 100;
+pub const GROUPS_MAX: u32 = 100;
 const NUMBER_BYTES_MAX: u32 = 10;
 const TAG_BYTES_MAX: u32 = 5;
 /// Some versions accept more.
 const SIZE_BYTES_MAX: u32 = 5;
 
-enum Field<'a> {
+pub enum Field<'a> {
     Bytes(u32, &'a [u8]),
+    Number(u32, u64),
     GroupEnd(u32),
     Other,
 }
@@ -50,20 +51,21 @@ fn each_field(message: &[u8], groups_max: u32, mut show: impl FnMut(u32, &[u8]) 
         match take_field(&mut rest, groups_max)? {
             Field::Bytes(number, content) => show(number, content)?,
             Field::GroupEnd(_) => return None,
-            Field::Other => {}
+            Field::Number(..) | Field::Other => {}
         }
     }
     Some(())
 }
 
-fn take_field<'a>(rest: &mut &'a [u8], groups_max: u32) -> Option<Field<'a>> {
+/// Take one field; None if the bytes do not begin with one.
+pub fn take_field<'a>(rest: &mut &'a [u8], groups_max: u32) -> Option<Field<'a>> {
     let tag = u32::try_from(take_number(rest, TAG_BYTES_MAX)?).ok()?;
     let number = tag >> 3;
     if number == 0 {
         return None;
     }
     match tag & 7 {
-        0 => take_number(rest, NUMBER_BYTES_MAX).map(|_| Field::Other),
+        0 => take_number(rest, NUMBER_BYTES_MAX).map(|content| Field::Number(number, content)),
         1 => take(rest, 8).map(|_| Field::Other),
         2 => {
             let size = take_number(rest, SIZE_BYTES_MAX)?;

@@ -8,10 +8,11 @@ from types import ModuleType
 import pytest
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.compiled import fastest_examine_batch
+from coordinator_server.compiled import fastest_conversions, fastest_examine_batch
 from coordinator_server.grpc_front.transport_choice import TransportMissing, open_transport
 from coordinator_server.grpc_front.transports import ServerTransport, TransportName, TransportOptions
 from partition_log.codec import examine_batch
+from partition_log.conversion import kafka_payload_of, records_payload_of
 from tests.harness.transports import skip_what_is_missing
 
 
@@ -42,8 +43,9 @@ async def test_without_the_compiled_transport_auto_is_grpc_and_native_is_refused
 
 
 @pytest.mark.usefixtures("not_installed")
-def test_without_it_batches_are_examined_in_python() -> None:
+def test_without_it_batches_are_examined_and_converted_in_python() -> None:
     assert fastest_examine_batch() is examine_batch
+    assert fastest_conversions.__wrapped__() == (kafka_payload_of, records_payload_of)
 
 
 async def test_with_it_auto_is_native_and_grpc_can_be_had() -> None:

@@ -9,14 +9,14 @@ from datetime import datetime
 
 from coordinator_client.encodings import decode_rows, unpack
 from coordinator_client.errors import CorruptBatch, TransactionError
-from coordinator_protocol.batch import BatchHeader, payload_of, verify_batch
+from coordinator_protocol.batch import BatchHeader, verify_batch
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_server.exits import CommandFailed, ExitStatus
 from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.catalog.state import Topic, TopicSet
-from partition_log.record_times import NotOpened, first_since, sought
+from partition_log.record_times import NotOpened, first_at_or_after
 from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.steps import decode_step
 from txnctl.commands.log_rows import Fate, LoggedBatch, Placed, chosen_partitions
@@ -139,10 +139,10 @@ def _first_since(batch: StoredBatch, since_ms: int) -> int | None:
     if header.is_control or header.max_timestamp_ms < since_ms:
         return None
     try:
-        found = first_since(sought(header, payload_of(batch.encoded), 0, since_ms))
+        found = first_at_or_after(header, batch.encoded, since_ms)
     except NotOpened:
         return header.base_offset
-    return None if found is None else header.base_offset + found[0]
+    return None if found is None else found[0]
 
 
 def _fate(fates: stored.Fates, header: BatchHeader) -> Fate:

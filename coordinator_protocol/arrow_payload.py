@@ -115,8 +115,8 @@ class ArrowBuffers(Struct, frozen=True):
 
     row_count: int
     places: list[tuple[int, int]]
-    """Start and end of each buffer in the payload, in the order of the schema: for each column its validity, the
-    offsets of variable parts, and the content."""
+    """Start and end of each buffer in the payload, in the order of the schema. A column has its validity, the offsets
+    of variable parts, and the content."""
     null_counts: list[int]
     """Number of nulls of each array; where it is 0, the validity means nothing."""
 

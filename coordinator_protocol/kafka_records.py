@@ -2,7 +2,7 @@
 
 ```
 length         varint      bytes of the record after this field
-attributes     i8          0, read by nobody
+attributes     i8          0, and ignored
 timestamp      varlong     minus the base timestamp of the batch
 offset delta   varint
 key            varint, bytes     length -1 = null

@@ -89,8 +89,8 @@ def kafka_of_records(
 ) -> bytes | None:
     """Return the records of a message `Records`, unpacked, as those of a Kafka batch with this base timestamp.
 
-    None if they are not so many, do not lie at ascending offset deltas up to the last, or if the payload is not such a
-    message for all versions of protobuf. Then the caller must parse it."""
+    None if they are not so many, or do not lie at ascending offset deltas up to the last. It is also None if the
+    payload is not such a message for all versions of protobuf. Then the caller must parse it."""
 
 def kafka_of_arrow(
     plain: bytes,

@@ -1,5 +1,5 @@
-"""Conversion of stored batches for readers of another encoding: records of ours for Kafka's consumers, and batches of
-Kafka's producers for readers that know only `Records`.
+"""Conversion of stored batches for readers of another encoding. Kafka's consumers get records of ours, and readers that
+know only `Records` get batches of Kafka's producers.
 
 A converted batch has the offsets, sequences, producer, timestamps and holes of the stored one, and the bit of its
 transaction. It is not compressed, and its checksum is computed anew. What is stored stays as it is.

@@ -1,7 +1,7 @@
 """Search by time in the payload of one batch: its first record from a time on, and its newest record.
 
-Two forms of each: a pure function of plain values for another process (`first_since`, `newest_since`), and one of a
-header and its stored batch (`first_at_or_after`, `newest`).
+Each has two forms. `first_since` and `newest_since` take plain values, for another process. `first_at_or_after` and
+`newest` take a header and its stored batch.
 
 Source: KIP-79 (ListOffsets answers a record and not a batch); KIP-734 (the record with the largest timestamp).
 """
@@ -28,8 +28,9 @@ from partition_log.batch_checks import record_pieces
 from partition_log.codec import NotRecords, placed_times_of
 
 Sought = tuple[int, int, int, int, int, int, int, bytes]
-"""Argument of `first_since` and `newest_since`: encoding, compression, record count, base timestamp, first offset delta
-that counts, last offset delta of the batch, the time, and the payload. Plain values, for another process."""
+"""Argument of `first_since` and `newest_since`, as plain values for another process. From the header: encoding,
+compression, record count, base timestamp. Then the first offset delta that counts, the last one of the batch, the time,
+and the payload."""
 
 _OF_RECORDS: Final = (Encoding.RECORDS_V1, Encoding.RECORDS_V2)
 
@@ -47,8 +48,8 @@ def first_at_or_after(header: BatchHeader, batch: Buffer, timestamp_ms: int) -> 
 
 
 def newest(header: BatchHeader, batch: Buffer) -> tuple[int, int] | None:
-    """Return offset and timestamp of the first record of a stored batch that no other one is newer than; None for a
-    batch without records. Not for control batches. Raises: NotOpened."""
+    """Return offset and timestamp of the record with the largest timestamp in a stored batch, the first of several.
+    None for a batch without records. Not for control batches. Raises: NotOpened."""
     if header.timestamp_type is not TimestampType.CREATE_TIME:
         # The log stamps all records of a batch alike.
         return header.base_offset, header.max_timestamp_ms
@@ -63,9 +64,8 @@ def sought(header: BatchHeader, payload: Buffer, first_delta: int, timestamp_ms:
 
 
 def first_since(asked: Sought) -> tuple[int, int] | None:
-    """Return offset delta and timestamp of the first record, in the order of offsets, that is not older than the time
-    asked for; None if there is none. Takes at most a few times `UNPACKED_BYTES_MAX` of memory. Raises:
-    NotOpened."""
+    """Return offset delta and timestamp of the first record, in the order of offsets, not older than the time asked
+    for. None if there is none. Takes at most a few times `UNPACKED_BYTES_MAX` of memory. Raises: NotOpened."""
     *_, first_delta, _last_delta, timestamp_ms, _payload = asked
     for delta, time_ms in _checked_times(asked):
         if time_ms >= timestamp_ms and delta >= first_delta:
@@ -74,8 +74,8 @@ def first_since(asked: Sought) -> tuple[int, int] | None:
 
 
 def newest_since(asked: Sought) -> tuple[int, int] | None:
-    """Return offset delta and timestamp of the first record, in the order of offsets, that no other one is newer than;
-    None if no record counts. The time asked for does not matter. Memory and errors as for `first_since`."""
+    """Return offset delta and timestamp of the record with the largest timestamp, the first if there are several. None
+    if no record counts. The time asked for does not matter. Memory and errors as for `first_since`."""
     *_, first_delta, _last_delta, _timestamp_ms, _payload = asked
     found = None
     for delta, time_ms in _checked_times(asked):

@@ -9,9 +9,9 @@
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 //!
-//! The module also has `examine_batch` ([`batch`]), which the log calls for every incoming batch, and the conversion of
-//! batches for readers of another encoding ([`convert`]), because Python is slower at both. They keep no state, and
-//! decide nothing.
+//! The module also has `examine_batch` ([`batch`]), which the log calls for every incoming batch, because Python is
+//! slower at it. So it has the conversion of batches for readers of another encoding ([`convert`]). Neither keeps state,
+//! nor decides anything.
 
 mod backlog;
 mod batch;

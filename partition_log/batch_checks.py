@@ -338,6 +338,10 @@ def record_pieces(plain: bytes) -> Iterator[bytes]:
     """Yield the payload of a message `Records` in pieces that can be parsed one by one.
 
     Raises: NotRecords, ValueError if the bytes are no such message, after all pieces before."""
+    if len(plain) <= PIECE_BYTES:
+        # Not cut, because only protobuf itself reads groups, an old way to write a message.
+        yield plain
+        return
     for start, end in pieces(plain, PIECE_BYTES):
         if end - start > PIECE_BYTES:
             number, content = open_field(plain, start)

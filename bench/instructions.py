@@ -4,9 +4,10 @@ Instruction counts are nearly the same in every run, whatever else the machine d
 while times vary by twenty. The server runs without a network, on the embedded store, in its own process under
 valgrind's callgrind, which counts each thread separately. A transaction is a batch of one record of 1 KiB to each of
 three partitions. It is made by one Transact, or by a Produce and an EndTxn, as calls of their own or in messages of a
-session. It is counted from the bytes of the request to those of the reply. A new id is an InitProducerId. There are 64
-producers, and 16 at a time make their requests in one turn of the loop, so that these share a flush. The requests are
-made beforehand, and the replies are read afterwards.
+session. A client of version 1 makes it by AddPartitionsToTxn, Produce and EndTxn. It is counted from the bytes of the
+request to those of the reply. A new id is an InitProducerId. There are 64 producers, and 16 at a time make their
+requests in one turn of the loop, so that these share a flush. The requests are made beforehand, and the replies are
+read afterwards.
 
 N transactions are counted first, then 2 N; the figure is the difference, divided by N. So it contains no fixed costs,
 and no garbage collection, which is off meanwhile. Our code runs in the loop's thread. The other threads have the writes
@@ -198,6 +199,38 @@ async def _produce_and_end(inside: Inside, *, in_session: bool = False) -> None:
     await _count(inside, wave, in_session=in_session)
 
 
+async def _version_1_in_session(inside: Inside) -> None:
+    await _version_1(inside, in_session=True)
+
+
+async def _version_1(inside: Inside, *, in_session: bool = False) -> None:
+    from coordinator_api.v1 import common_pb2 as common
+    from coordinator_api.v1 import log_pb2 as log
+    from coordinator_api.v1 import transaction_pb2 as txn
+
+    requests = [await _new_producer(inside, number) for number in range(PRODUCERS)]
+    header = common.RequestHeader(client_txn_version=1)
+    topics = [common.TopicPartitions(topic=_TOPIC, partitions=range(_PARTITIONS))]
+
+    def wave(_number: int) -> list[list[Call]]:
+        waves: list[list[Call]] = [[], [], []]
+        for request in requests:
+            named, owner = request.transactional_id, (request.producer_id, request.producer_epoch)
+            shown = {"header": header, "transactional_id": named, "producer_id": owner[0], "producer_epoch": owner[1]}
+            for item in request.batches:
+                item.batch.producer_id, item.batch.producer_epoch = owner
+            produce = log.ProduceRequest(header=header, transactional_id=named, batches=request.batches)
+            calls = (txn.AddPartitionsToTxnRequest(topics=topics, **shown), produce)
+            for turn, call in zip(waves, (*calls, txn.EndTxnRequest(committed=True, **shown)), strict=True):
+                turn.append((call.DESCRIPTOR.name.removesuffix("Request"), call.SerializeToString()))
+            # The identity stays, and so the sequence numbers go on.
+            for item in request.batches:
+                item.batch.base_sequence += 1
+        return waves
+
+    await _count(inside, wave, in_session=in_session)
+
+
 async def _new_ids(inside: Inside) -> None:
     from coordinator_api.v1 import transaction_pb2 as txn
 
@@ -217,6 +250,8 @@ LOADS: Final = MappingProxyType(
         "Transact in a session": _transact_in_session,
         "Produce and EndTxn": _produce_and_end,
         "Produce and EndTxn in a session": _produce_and_end_in_session,
+        "Version 1": _version_1,
+        "Version 1 in a session": _version_1_in_session,
         "New id in a session": _new_ids,
     }
 )
@@ -297,6 +332,8 @@ def _check(answers: Sequence[tuple[str, bytes]]) -> None:
                 checked(result)
         elif method == "EndTxn":
             checked(txn.EndTxnResponse.FromString(body))
+        elif method == "AddPartitionsToTxn":
+            checked(txn.AddPartitionsToTxnResponse.FromString(body))
         elif method == "InitProducerId":
             checked(txn.InitProducerIdResponse.FromString(body))
         else:

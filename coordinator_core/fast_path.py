@@ -5,18 +5,22 @@ most frequent calls, and leaves all unusual ones to the general path, in their o
 
 - a Transact of an id without an open transaction, with at most one batch per partition and the offsets of at most one
   group;
+- an AddPartitionsToTxn that adds partitions to an id's own transaction;
 - a Produce in an id's own transaction, with at most one batch per partition;
 - an EndTxn that commits an open transaction;
 - an InitProducerId of an id that is new, or has no open transaction.
 
+Clients of version 1 add partitions before they produce, and keep their epoch at the end of a transaction. Each call has
+the version that it names, so one transaction may have calls of both.
+
 All calls taken since the last `end` are of one method. The gatekeeper sees to that: it ends a run of calls at the first
 of another method (`Gatekeeper._take`).
 
-`transact`, `produce`, `commit` and `initialise` read and check by the rules of the general path. They gather, and
-change no stored state. A position of a group's offsets is counted at once, because an unused one only leaves a gap.
-`end` replays and stages what was gathered, all of it or nothing. It makes one record per transaction and one per
-partition. If five transactions wrote to one partition, the general path makes five records of that partition. The
-stored rows are the same.
+`transact`, `add_partitions`, `produce`, `commit` and `initialise` read and check by the rules of the general path.
+They gather, and change no stored state. A position of a group's offsets is counted at once, because an unused one only
+leaves a gap. `end` replays and stages what was gathered, all of it or nothing. It makes one record per transaction and
+one per partition. If five transactions wrote to one partition, the general path makes five records of that partition.
+The stored rows are the same.
 
 Some rules of the general path are repeated here instead of called, to save a call in each commit. `_commit` repeats
 `judge_end`, `TransactionShard.init_at_once` the conditions of `decide_init`, and `Outcomes.commit_in_one_step` the
@@ -77,7 +81,7 @@ from partition_log.transacted import in_transaction
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.records import CsnGiven, ProducerIdGiven, TransactionChanged, TransactionRanThrough
-from txn_coordinator.rules.adding import Additions
+from txn_coordinator.rules.adding import Additions, verify
 from txn_coordinator.rules.ending import Ending
 from txn_coordinator.rules.initialising import InitRequest
 from txn_coordinator.shard import TransactionShard
@@ -91,7 +95,7 @@ _ADMIT: Final = AppendVerdict.ADMIT
 _APPEND_MARKER: Final = MarkerVerdict.APPEND
 
 CLIENT_TXN_VERSION: Final = 2
-"""Clients of version 1 send no Transact, and add partitions before they produce."""
+"""Version from which a client sends Transact, adds partitions by Produce, and gets a new epoch with each outcome."""
 
 _CALL_BYTES: Final = 1_024
 _PART_BYTES: Final = 512
@@ -183,10 +187,22 @@ class FastPath:
         is settled. Returns None, and changes nothing, if the call is not of the common shape."""
         return self._take(partial(self._transact, transactional_id, identity, batches, groups, context))
 
+    def add_partitions(
+        self,
+        transactional_id: str,
+        identity: tuple[int, int],
+        partitions: Sequence[FastName],
+        context: CallContext,
+    ) -> bool | None:
+        """Add partitions to the transaction of an id, which they may open. Returns True if at least one is new to it.
+        Otherwise as `transact`."""
+        return self._take(partial(self._add_partitions, transactional_id, identity, partitions, context))
+
     def produce(
         self, transactional_id: str, batches: Sequence[FastBatch], context: CallContext
     ) -> list[ProduceResult] | None:
-        """Append batches to the open transaction of an id, which they may open. Otherwise as `transact`."""
+        """Append batches to the open transaction of an id, which a client of version 2 may open so. Otherwise as
+        `transact`."""
         return self._take(partial(self._produce, transactional_id, batches, context))
 
     def commit(
@@ -248,13 +264,11 @@ class FastPath:
         groups: Sequence[GroupOffsets],
         context: CallContext,
     ) -> Taken:
-        if len(groups) > 1 or not context.request_id:
+        if len(groups) > 1 or not context.request_id or context.client_txn_version < CLIENT_TXN_VERSION:
             raise NotCommon
         size_bytes = _size_bytes(name, batches, groups)
         targets, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
         participants = tuple(sorted(ordinals)), tuple([group.group_id for group in groups])
-        ran: TransactionRanThrough
-        marker: Marker
         csn, now_ms = self._next_csn(), self._turn.now_ms
         ran, marker = shard.outcomes.commit_in_one_step(
             current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
@@ -286,6 +300,40 @@ class FastPath:
             for (placed, draft), (header, offsetless) in zip(targets, checked, strict=True)
         ]
 
+    def _add_partitions(
+        self, name: str, identity: tuple[int, int], partitions: Sequence[FastName], context: CallContext
+    ) -> bool:
+        shard, current = self._find(name)
+        # The general path refuses partitions for a member of a sink's batch.
+        if current.member is not None or current.client_identity != identity:
+            raise NotCommon
+        size_bytes = _size_bytes(name) + _PART_BYTES * (len(current.partitions) + len(partitions))
+        size_bytes += sum([_PART_BYTES + _ID_BYTES * len(group) for group in current.groups])
+        self._check_common(name, size_bytes, context)
+        ordinals = set()
+        for called in partitions:
+            placed = self._parts.catalog.find(*called)
+            if placed is None:
+                raise NotCommon
+            require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
+            ordinals.add(placed.ref.ordinal)
+        # Without a new partition nothing is written, and the answer need not wait for this message.
+        if len(ordinals) < len(partitions) or ordinals <= current.partitions:
+            raise NotCommon
+        self._add(shard, current, ordinals, context)
+        self._bytes_left -= size_bytes
+        self._names.add(name)
+        return True
+
+    def _add(self, shard: TransactionShard, current: Transaction, ordinals: set[int], context: CallContext) -> None:
+        """Add partitions to a transaction, which they may open. Raises Refused."""
+        additions, version = Additions(partitions=frozenset(ordinals)), context.client_txn_version
+        name, identity = current.transactional_id, current.client_identity
+        added = shard.decide_add(name, identity, additions, self._turn, client_txn_version=version)
+        self._records += added.records
+        self._events += added.events
+        self._effects += zip(added.effects, repeat(shard.key))
+
     def _produce(self, name: str, batches: Sequence[FastBatch], context: CallContext) -> list[ProduceResult]:
         size_bytes = _size_bytes(name, batches)
         targets, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
@@ -305,12 +353,10 @@ class FastPath:
             validates_payload = placed.validates_payload
             offsetless, _none = check(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
             checked.append((header, offsetless))
-        if not is_admitted:
-            additions, version = Additions(partitions=frozenset(ordinals)), context.client_txn_version
-            added = shard.decide_add(name, identity, additions, self._turn, client_txn_version=version)
-            self._records += added.records
-            self._events += added.events
-            self._effects += zip(added.effects, repeat(shard.key))
+        if not is_admitted and context.client_txn_version >= CLIENT_TXN_VERSION:
+            self._add(shard, current, ordinals, context)
+        elif not is_admitted and len(verify(current, identity, frozenset(ordinals))) < len(ordinals):
+            raise NotCommon
         self._bytes_left -= size_bytes
         self._names.add(name)
         results = []
@@ -326,16 +372,10 @@ class FastPath:
         last_sequences: Sequence[tuple[FastName, int]],
         context: CallContext,
     ) -> Ended:
-        shard: Any = self._served.get(self._parts.transaction_router.shard_key(name))
-        current: Transaction | None = None if shard is None else shard.acting(name)
-        # These conditions repeat `judge_end`, which answers DECIDE whenever all of them hold. Keep the two together: a
-        # commit that `judge_end` newly refuses must be NotCommon here.
-        if (
-            current is None
-            or current.state is not TransactionState.ONGOING
-            or current.client_identity != identity
-            or context.client_txn_version < CLIENT_TXN_VERSION
-        ):
+        shard, current = self._find(name)
+        # These conditions repeat `judge_end`, which answers DECIDE to clients of both versions whenever all of them
+        # hold. Keep the two together: a commit that `judge_end` newly refuses must be NotCommon here.
+        if current.state is not TransactionState.ONGOING or current.client_identity != identity:
             raise NotCommon
         size_bytes = _CALL_BYTES + _ID_BYTES * len(name) + _PART_BYTES * len(current.partitions)
         self._check_common(name, size_bytes, context)
@@ -350,11 +390,9 @@ class FastPath:
                 entry, producer_id=producer_id, producer_epoch=producer_epoch, last_sequence=sequence
             )
         csn = self._next_csn()
-        decision: Decision
-        marker: Marker
-        decision, marker = shard.outcomes.end_at_once(
-            current, Ending(Outcome.COMMIT, bumps_epoch=True, cause="client", csn=csn), self._turn
-        )
+        bumps_epoch = context.client_txn_version >= CLIENT_TXN_VERSION
+        ending = Ending(Outcome.COMMIT, bumps_epoch=bumps_epoch, cause="client", csn=csn)
+        decision, marker = shard.outcomes.end_at_once(current, ending, self._turn)
         drafts = []
         for ordinal in current.partitions:
             placed = self._parts.catalog.placed(ordinal)
@@ -429,7 +467,7 @@ class FastPath:
     ) -> tuple[list[Target], set[int], TransactionShard, Transaction]:
         """Return the partitions of batches, their ordinals, the shard of the id and its transaction. Raises NotCommon,
         and Refused for a caller without WRITE on the id or on a topic."""
-        if not batches or context.client_txn_version < CLIENT_TXN_VERSION:
+        if not batches:
             raise NotCommon
         self._check_common(name, size_bytes, context)
         targets, ordinals = [], set()
@@ -443,12 +481,20 @@ class FastPath:
                 target = self._targets[called] = self._target(placed)
             targets.append(target)
             ordinals.add(target[1].ordinal)
-        shard: Any = self._served.get(self._parts.transaction_router.shard_key(name))
-        current: Transaction | None = None if shard is None else shard.acting(name)
+        shard, current = self._find(name)
         # A member of a sink's batch also needs the permission for its sink, which the general path checks.
-        if current is None or current.member is not None or len(ordinals) < len(batches):
+        if current.member is not None or len(ordinals) < len(batches):
             raise NotCommon
         return targets, ordinals, shard, current
+
+    def _find(self, name: str) -> tuple[TransactionShard, Transaction]:
+        """Return the shard of an id and its transaction. Raises NotCommon for an unknown id, and if the shard is not
+        served; Refused as `TransactionShard.acting`."""
+        shard: Any = self._served.get(self._parts.transaction_router.shard_key(name))
+        current: Transaction | None = None if shard is None else shard.acting(name)
+        if current is None:
+            raise NotCommon
+        return shard, current
 
     def _check_common(self, name: str, size_bytes: int, context: CallContext) -> None:
         """Return only if id, caller and size are common. Raises NotCommon for an id with another call in the message or

@@ -67,6 +67,12 @@ class Call:
     """Who beats, or for whom offsets of the consumer group are committed; then its epoch is shown."""
     timeout_ms: int = 0
     """How long the client waits; 0: as long as the server likes."""
+    version: int = 2
+    """Of the client, in this call. The damage "version 1" says the same."""
+
+    @property
+    def is_of_version_1(self) -> bool:
+        return self.version == 1 or self.damage == "version 1"
 
 
 class Clients:
@@ -79,7 +85,7 @@ class Clients:
         self._writes = 0
         """How many calls brought records, whose values have this number."""
         self._topic_ids: dict[str, bytes] = {}
-        self._sent: dict[str, tuple[str, bytes]] = {}
+        self._sent: dict[str, tuple[str, bytes, bool]] = {}
         self._asked: dict[int, tuple[str, str, Identity]] = {}
         """Method, id and identity of each call, by its correlation id."""
         self._newest: dict[str, int] = {}
@@ -145,13 +151,16 @@ class Clients:
     def _call(self, call: Call) -> session_pb2.SessionCall:
         self.correlation_id += 1
         sent = self._sent.get(call.name) if call.repeats else None
-        method, body = sent or (call.kind, self._body(call))
-        self._sent[call.name] = method, body
+        method, body, is_of_version_1 = sent or (call.kind, self._body(call), call.is_of_version_1)
+        self._sent[call.name] = method, body, is_of_version_1
         self.sent[method] += 1
         self._newest[call.name] = self.correlation_id
         about = call.member if method == "ConsumerGroupHeartbeat" else call.name
-        self._asked[self.correlation_id] = method, about, self.identities[call.name]
-        if sent is None and call.kind in ("Transact", "EndTxn") and not (call.epoch or call.sequence or call.damage):
+        # The answer to an end of version 1 gives no identity: the client keeps its own.
+        asked = "" if method == "EndTxn" and is_of_version_1 else method
+        self._asked[self.correlation_id] = asked, about, self.identities[call.name]
+        is_good = not (call.epoch or call.sequence or call.damage)
+        if sent is None and call.kind in ("Transact", "EndTxn") and is_good and not is_of_version_1:
             producer_id, epoch = self.identities[call.name]
             self._become(call.name, (producer_id, epoch + 1))
         return session_pb2.SessionCall(
@@ -163,6 +172,8 @@ class Clients:
         request = _MAKE[call.kind](self, call)
         self._request += 1
         request.header.request_id = self._request.to_bytes(16, "big")
+        if call.version != 2:
+            request.header.client_txn_version = call.version
         if call.damage:
             DAMAGES[call.damage](request)
         if call.damage == "partition by both names":

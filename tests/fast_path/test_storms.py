@@ -23,7 +23,7 @@ def live_through(seed: int) -> None:
 
 def _storm(seed: int, *, lane: bool) -> tuple[History, object]:
     """What clients saw, and what is stored in the end. Without members of groups: the server draws their ids."""
-    options = replace(Options.of(seed), lane=lane, transact_share=0.7, version_1_share=0.0, member_weight=0.0)
+    options = replace(Options.of(seed), lane=lane, transact_share=0.7, version_1_share=0.4, member_weight=0.0)
     print(options)
     simulation = Simulation(options)
     history = simulation.run()

@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from coordinator_api.v1 import log_pb2
 from coordinator_core.fast_path import SilentAuthorizer
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.limits import EPOCH_MAX
@@ -318,8 +317,37 @@ def append_as_any_producer(produce: Any, path: Any, name: str, batches: Any, con
     return produce(path, name, batches, context)
 
 
-def overlook_the_version(produce: Any, path: Any, name: str, batches: Any, context: Any) -> Any:
-    return produce(path, name, batches, replace(context, client_txn_version=2))
+def as_of_version(version: int) -> Any:
+    """Calls are taken for those of a client of this version."""
+
+    def take(original: Any, path: Any, *args: Any) -> Any:
+        *others, context = args
+        return original(path, *others, replace(context, client_txn_version=version))
+
+    return take
+
+
+def add_nothing(_add: Any, *_args: Any) -> None:
+    return None
+
+
+def add_for_anybody(add: Any, path: Any, name: str, _identity: Any, *args: Any) -> Any:
+    return add(path, name, _identity_of(path, name), *args)
+
+
+def name_each_once(add: Any, path: Any, name: str, identity: Any, partitions: Any, context: Any) -> Any:
+    return add(path, name, identity, [*dict.fromkeys(partitions)], context)
+
+
+def every_partition_is_there(_verify: Any, _current: Any, _identity: Any, partitions: Any) -> Any:
+    return partitions
+
+
+def _identity_of(path: Any, name: str) -> Any:
+    """The identity that the id's owner has; (0, 0) if there is none."""
+    shard = path._served.get(path._parts.transaction_router.shard_key(name))
+    live = None if shard is None else shard.acting(name)
+    return (0, 0) if live is None else live.client_identity
 
 
 def mix_up_results(produce: Any, path: Any, *args: Any) -> Any:
@@ -327,8 +355,11 @@ def mix_up_results(produce: Any, path: Any, *args: Any) -> Any:
     return results and results[::-1]
 
 
-def answer_although_it_is_lost(_refused: Any, _front: Any, _request: Any, answer: bytes, _error: Exception) -> Any:
-    return log_pb2.ProduceResponse.FromString(answer)
+def answer_although_it_is_lost(response_type: Any) -> Any:
+    def refused(_refused: Any, _front: Any, _request: Any, answer: bytes, _error: Exception) -> Any:
+        return response_type.FromString(answer)
+
+    return refused
 
 
 def look_for_no_other_commit(settle: Any, path: Any, *args: Any) -> Any:

@@ -212,6 +212,11 @@ class Clients:
 
     def _add(self, call: Call) -> transaction_pb2.AddPartitionsToTxnRequest:
         topics = [common_pb2.TopicPartitions(topic=topic, partitions=[n]) for topic, n in map(_split, call.partitions)]
+        if topics and topics[0].topic in self._topic_ids and call.damage in ("topic by id", "partition by both names"):
+            by_id = common_pb2.TopicPartitions(
+                topic_id=self._topic_ids[topics[0].topic], partitions=topics[0].partitions
+            )
+            topics = [by_id, *topics[call.damage == "topic by id" :]]
         return transaction_pb2.AddPartitionsToTxnRequest(**self._identity(call), topics=topics)
 
     def _produce(self, call: Call) -> log_pb2.ProduceRequest:
@@ -460,6 +465,16 @@ def _twice(request: Any) -> None:
         request.batches.append(request.batches[0])
 
 
+def _added_twice(request: Any) -> None:
+    if isinstance(request, transaction_pb2.AddPartitionsToTxnRequest):
+        request.topics.extend(request.topics[:1])
+
+
+def _also_a_batch(request: Any) -> None:
+    if isinstance(request, transaction_pb2.AddPartitionsToTxnRequest):
+        request.transactions.add(transactional_id="b", topics=request.topics)
+
+
 def _many_partitions(request: Any) -> None:
     """More participants than one step may have (`Limits.fused_participants_max`), none of which is there."""
     for number in range(501 if _all_batches(request) else 0):
@@ -540,6 +555,9 @@ DAMAGES: Final[dict[str, Callable[[Any], None]]] = INIT_DAMAGES | {
     "long name": _id("n" * 300),
     "unknown producer": _unknown_producer,
     "partition twice": _twice,
+    "added twice": _added_twice,
+    "also a batch": _also_a_batch,
+    "only verifies": _set("verify_only", True),
     "many partitions": _many_partitions,
     "topic id": _topic_id,
     "offset of no topic": _read_topic,

@@ -67,12 +67,16 @@ ODD_TRANSACT = st.builds(
     damage=st.sampled_from((*DAMAGES,)),
 )
 """One thing is wrong with it, and nothing hides that."""
-ODD_PRODUCE = st.builds(
-    Call,
-    kind=st.just("Produce"),
-    name=st.sampled_from(IDS),
-    partitions=_GOOD_PARTITIONS,
-    damage=st.sampled_from((*DAMAGES,)),
+ODD_PRODUCE, ODD_ADD = (
+    st.builds(
+        Call,
+        kind=st.just(kind),
+        name=st.sampled_from(IDS),
+        partitions=_GOOD_PARTITIONS,
+        damage=st.sampled_from((*DAMAGES,)),
+        version=st.sampled_from((1, 2)),
+    )
+    for kind in ("Produce", "AddPartitionsToTxn")
 )
 INIT = st.builds(
     Call,
@@ -93,7 +97,7 @@ ANY_CALL = st.builds(
         + (
             "ConsumerGroupHeartbeat",
             "TxnOffsetCommit",
-            "AddPartitionsToTxn",
+            *("AddPartitionsToTxn",) * 2,
             "PrepareTransaction",
             "Fetch",
             "DeleteTopics",
@@ -110,6 +114,7 @@ ANY_CALL = st.builds(
     repeats=often(False, True),
     damage=often("", *DAMAGES, times=3 * len(DAMAGES)),
     timeout_ms=often(0, 20, times=6),
+    version=often(2, 1, times=3),
 )
 MESSAGE = st.builds(
     lambda session, calls, cancels: Step("message", (session, tuple(calls), tuple(cancels))),
@@ -189,27 +194,38 @@ _SOME_IDS = st.lists(st.sampled_from(IDS), unique=True)
 
 @st.composite
 def _split_messages(draw: st.DrawFn) -> tuple[Step, ...]:
-    """Every id appends to its transaction, once or more, and all or some of them end it."""
+    """Every id appends to its transaction, once or more, and all or some of them end it. Clients of version 1 add the
+    partitions before, and may become such of version 2 in between."""
+    old = draw(st.sampled_from((frozenset(), frozenset(IDS[:1]), frozenset(IDS))))
+    is_changed = draw(often(False, True, times=5))
     appends = [
-        Call("Produce", name, draw(_GOOD_PARTITIONS))
+        Call("Produce", name, draw(_GOOD_PARTITIONS), version=1 if name in old else 2)
         for _ in range(draw(st.sampled_from((1, 1, 2))))
         for name in draw(st.permutations(IDS))
     ]
+    adds = [replace(call, kind="AddPartitionsToTxn") for call in appends if call.version == 1]
     said = {call.name: (("t-0",), call.partitions) for call in appends}
     if draw(st.booleans()):
         appends += [Call("TxnOffsetCommit", name, groups=(draw(st.sampled_from(GROUPS)),)) for name in draw(_SOME_IDS)]
     ends = [
-        Call("EndTxn", name, draw(st.sampled_from(said[name])), committed=draw(often(True, False, times=4)))
+        Call(
+            "EndTxn",
+            name,
+            draw(st.sampled_from(said[name])),
+            committed=draw(often(True, False, times=4)),
+            version=1 if (name in old) is not is_changed else 2,
+        )
         for name in draw(st.permutations(IDS))[draw(often(0, 1, 3)) :]
     ]
-    for calls in (appends, ends):
-        for _ in range(draw(st.sampled_from((0, 0, 0, 1)))):
-            odd = ODD_PRODUCE if calls is appends else ANY_CALL
+    for calls in (adds, appends, ends):
+        for _ in range(draw(st.sampled_from((0, 0, 0, 1))) if calls else 0):
+            odd = ODD_ADD if calls is adds else ODD_PRODUCE if calls is appends else ANY_CALL
             calls.insert(draw(st.integers(0, len(calls))), draw(mixed({odd: 2, ANY_CALL: 1})))
     session, between = draw(st.integers(0, 1)), draw(st.sampled_from(("settle", "flush", "")))
     if not between:
-        return (Step("message", (session, (*appends, *ends))),)
-    return Step("message", (session, tuple(appends))), Step(between), Step("message", (session, tuple(ends)))
+        return (Step("message", (session, (*adds, *appends, *ends))),)
+    messages = [Step("message", (session, tuple(calls))) for calls in (adds, appends, ends) if calls]
+    return messages[0], *(step for each in messages[1:] for step in (Step(between), each))
 
 
 _BEATS = st.lists(_BEAT, min_size=1, max_size=2).map(lambda calls: Step("message", (0, tuple(calls))))

@@ -210,6 +210,89 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
+    # The epoch stays, and so the sequence numbers go on. The last Produce names a partition that nobody added.
+    "clients of version 1": (
+        WorldOptions(),
+        (
+            *[
+                step
+                for partitions in (("t-0", "words-0"), ("t-0", "t-1"))
+                for kind in ("AddPartitionsToTxn", "Produce", "Produce", "EndTxn")
+                for step in (message(*(Call(kind, name, partitions, version=1) for name in IDS)), Step("flush"))
+            ],
+            message(
+                *(Call("AddPartitionsToTxn", name, version=1) for name in IDS),
+                Call("AddPartitionsToTxn", "a", version=1),
+                Call("AddPartitionsToTxn", "b", ("t-0", "t-1"), version=1),
+                *(Call("Produce", name, version=1) for name in IDS),
+                Call("Produce", "c", ("t-0", "t-1"), version=1),
+                Call("EndTxn", "a", committed=False, version=1),
+                *(Call("EndTxn", name, version=1) for name in IDS),
+                *(Call("EndTxn", name, repeats=True) for name in IDS),
+            ),
+            Step("settle"),
+            message(*(Call("AddPartitionsToTxn", name, version=1) for name in IDS)),
+            Step("crash", (0,)),
+            message(*(Call("Produce", name, version=1) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "versions that change within a transaction": (
+        WorldOptions(),
+        (
+            *[
+                step
+                for versions in ((1, 2, 1), (2, 1, 2), (1, 1, 2), (2, 2, 1))
+                for kind, version in zip(("AddPartitionsToTxn", "Produce", "EndTxn"), versions, strict=True)
+                for step in (
+                    message(
+                        Call(kind, "a", version=version), Call(kind, "b", ("t-0", "t-1")), Call(kind, "c", version=1)
+                    ),
+                    Step("flush"),
+                )
+            ],
+            Step("settle"),
+            message(*(Call("Produce", name, version=number % 2 + 1) for number, name in enumerate(IDS))),
+            message(*(Call("TxnOffsetCommit", name, groups=("g",)) for name in IDS)),
+            message(*(Call("EndTxn", name, version=1) for name in IDS)),
+            Step("settle"),
+            message(*(Call("Transact", name) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "additions that are none": (
+        Guarded(),
+        (
+            message(
+                Call("AddPartitionsToTxn", "a", epoch=-1),
+                Call("AddPartitionsToTxn", "b", ("t-0", "t-9"), version=1),
+                Call("AddPartitionsToTxn", "c", (), version=1),
+                *(
+                    Call("AddPartitionsToTxn", name, ("t-0", "t-1"), damage=damage)
+                    for damage in ("added twice", "also a batch", "only verifies", "partition by both names")
+                    for name in IDS
+                ),
+            ),
+            Step("settle"),
+            message(*(Call("AddPartitionsToTxn", name, ("t-2",), epoch=1) for name in IDS)),
+            message(*(Call("AddPartitionsToTxn", name, ("t-2",), damage="topic by id", version=1) for name in IDS)),
+            message(Call("PrepareTransaction", "a"), Call("AddPartitionsToTxn", "a", ("words-0",), version=1)),
+            message(Call("EndTxn", "b", version=1), Call("AddPartitionsToTxn", "b", ("t-1",)), Call("EndTxn", "c")),
+            Step("fail_disk", (0,)),
+            message(*(Call("AddPartitionsToTxn", name, ("t-2",), version=1) for name in IDS)),
+            Step("fail_disk", (0,)),
+            message(*(Call("AddPartitionsToTxn", name, version=1) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.WRITE, ResourceType.TOPIC, "words"),)),
+            Step("settle"),
+            message(*(Call("AddPartitionsToTxn", name, ("words-0",), version=1) for name in IDS)),
+            Step("allow", (deny(Permission.WRITE, ResourceType.TRANSACTIONAL_ID, "b"),)),
+            Step("settle"),
+            message(*(Call("AddPartitionsToTxn", name, ("t-1",), version=1) for name in IDS)),
+            Step("tick", (6_000,)),
+            Step("settle"),
+        ),
+    ),
     # The newest offset counts, whoever ends first: b's, then c's.
     "offsets that open transactions hold": (
         WorldOptions(),

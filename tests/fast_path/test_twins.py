@@ -73,6 +73,7 @@ def test_busy_histories_leave_the_same_and_go_by_the_fast_path(taken: Taken) -> 
     live()
     assert 2 * taken.count("transact") >= sent["Transact"] >= 100
     assert 2 * taken.count("produce") >= sent["Produce"] >= 100
+    assert 2 * taken.count("add_partitions") >= sent["AddPartitionsToTxn"] >= 100
     assert 2 * taken.count("commit") >= sent["EndTxn"] >= 100
     assert 2 * taken.count("initialise") >= sent["InitProducerId"] >= 100
 
@@ -102,9 +103,14 @@ def test_the_fast_path_takes_what_is_common(taken: Taken) -> None:
     live_through(Twins(options), history)
     assert taken.count("produce") >= 9
     assert taken.count("commit") >= 3
+    options, history = STORIES["clients of version 1"]
+    live_through(Twins(options), history)
+    assert taken.count("add_partitions") >= 12
+    assert taken.count("produce") >= 9 + 15
+    assert taken.count("commit") >= 3 + 8
     options, history = STORIES["offsets that open transactions hold"]
     live_through(Twins(options), history)
-    assert taken.count("commit") >= 8
+    assert taken.count("commit") >= 3 + 8 + 5
 
 
 def test_the_fast_path_takes_batches_of_kafkas_once_the_store_has_their_feature(taken: Taken) -> None:

@@ -5,22 +5,21 @@ most frequent calls, and leaves all unusual ones to the general path, in their o
 
 - a Transact of an id without an open transaction, with at most one batch per partition and the offsets of at most one
   group;
-- an AddPartitionsToTxn that adds partitions to an id's own transaction;
 - a Produce in an id's own transaction, with at most one batch per partition;
 - an EndTxn that commits an open transaction;
 - an InitProducerId of an id that is new, or has no open transaction.
 
-Clients of version 1 add partitions before they produce, and keep their epoch at the end of a transaction. Each call has
-the version that it names, so one transaction may have calls of both.
+Clients of version 1 add partitions before they produce, by calls for the general path, and keep their epoch at the end
+of a transaction. Each call has the version that it names, so one transaction may have calls of both.
 
 All calls taken since the last `end` are of one method. The gatekeeper sees to that: it ends a run of calls at the first
 of another method (`Gatekeeper._take`).
 
-`transact`, `add_partitions`, `produce`, `commit` and `initialise` read and check by the rules of the general path.
-They gather, and change no stored state. A position of a group's offsets is counted at once, because an unused one only
-leaves a gap. `end` replays and stages what was gathered, all of it or nothing. It makes one record per transaction and
-one per partition. If five transactions wrote to one partition, the general path makes five records of that partition.
-The stored rows are the same.
+`transact`, `produce`, `commit` and `initialise` read and check by the rules of the general path. They gather, and
+change no stored state. A position of a group's offsets is counted at once, because an unused one only leaves a gap.
+`end` replays and stages what was gathered, all of it or nothing. It makes one record per transaction and one per
+partition. If five transactions wrote to one partition, the general path makes five records of that partition. The
+stored rows are the same.
 
 Some rules of the general path are repeated here instead of called, to save a call in each commit. `_commit` repeats
 `judge_end`, `TransactionShard.init_at_once` the conditions of `decide_init`, and `Outcomes.commit_in_one_step` the
@@ -187,17 +186,6 @@ class FastPath:
         is settled. Returns None, and changes nothing, if the call is not of the common shape."""
         return self._take(partial(self._transact, transactional_id, identity, batches, groups, context))
 
-    def add_partitions(
-        self,
-        transactional_id: str,
-        identity: tuple[int, int],
-        partitions: Sequence[FastName],
-        context: CallContext,
-    ) -> bool | None:
-        """Add partitions to the transaction of an id, which they may open. Returns True if at least one is new to it.
-        Otherwise as `transact`."""
-        return self._take(partial(self._add_partitions, transactional_id, identity, partitions, context))
-
     def produce(
         self, transactional_id: str, batches: Sequence[FastBatch], context: CallContext
     ) -> list[ProduceResult] | None:
@@ -300,40 +288,6 @@ class FastPath:
             for (placed, draft), (header, offsetless) in zip(targets, checked, strict=True)
         ]
 
-    def _add_partitions(
-        self, name: str, identity: tuple[int, int], partitions: Sequence[FastName], context: CallContext
-    ) -> bool:
-        shard, current = self._find(name)
-        # The general path refuses partitions for a member of a sink's batch.
-        if current.member is not None or current.client_identity != identity:
-            raise NotCommon
-        size_bytes = _size_bytes(name) + _PART_BYTES * (len(current.partitions) + len(partitions))
-        size_bytes += sum([_PART_BYTES + _ID_BYTES * len(group) for group in current.groups])
-        self._check_common(name, size_bytes, context)
-        ordinals = set()
-        for called in partitions:
-            placed = self._parts.catalog.find(*called)
-            if placed is None:
-                raise NotCommon
-            require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
-            ordinals.add(placed.ref.ordinal)
-        # Without a new partition nothing is written, and the answer need not wait for this message.
-        if len(ordinals) < len(partitions) or ordinals <= current.partitions:
-            raise NotCommon
-        self._add(shard, current, ordinals, context)
-        self._bytes_left -= size_bytes
-        self._names.add(name)
-        return True
-
-    def _add(self, shard: TransactionShard, current: Transaction, ordinals: set[int], context: CallContext) -> None:
-        """Add partitions to a transaction, which they may open. Raises Refused."""
-        additions, version = Additions(partitions=frozenset(ordinals)), context.client_txn_version
-        name, identity = current.transactional_id, current.client_identity
-        added = shard.decide_add(name, identity, additions, self._turn, client_txn_version=version)
-        self._records += added.records
-        self._events += added.events
-        self._effects += zip(added.effects, repeat(shard.key))
-
     def _produce(self, name: str, batches: Sequence[FastBatch], context: CallContext) -> list[ProduceResult]:
         size_bytes = _size_bytes(name, batches)
         targets, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
@@ -354,7 +308,11 @@ class FastPath:
             offsetless, _none = check(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
             checked.append((header, offsetless))
         if not is_admitted and context.client_txn_version >= CLIENT_TXN_VERSION:
-            self._add(shard, current, ordinals, context)
+            additions, version = Additions(partitions=frozenset(ordinals)), context.client_txn_version
+            added = shard.decide_add(name, identity, additions, self._turn, client_txn_version=version)
+            self._records += added.records
+            self._events += added.events
+            self._effects += zip(added.effects, repeat(shard.key))
         elif not is_admitted and len(verify(current, identity, frozenset(ordinals))) < len(ordinals):
             raise NotCommon
         self._bytes_left -= size_bytes

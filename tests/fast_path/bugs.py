@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from coordinator_api.v1 import log_pb2
 from coordinator_core.fast_path import SilentAuthorizer
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.limits import EPOCH_MAX
@@ -327,27 +328,8 @@ def as_of_version(version: int) -> Any:
     return take
 
 
-def add_nothing(_add: Any, *_args: Any) -> None:
-    return None
-
-
-def add_for_anybody(add: Any, path: Any, name: str, _identity: Any, *args: Any) -> Any:
-    return add(path, name, _identity_of(path, name), *args)
-
-
-def name_each_once(add: Any, path: Any, name: str, identity: Any, partitions: Any, context: Any) -> Any:
-    return add(path, name, identity, [*dict.fromkeys(partitions)], context)
-
-
 def every_partition_is_there(_verify: Any, _current: Any, _identity: Any, partitions: Any) -> Any:
     return partitions
-
-
-def _identity_of(path: Any, name: str) -> Any:
-    """The identity that the id's owner has; (0, 0) if there is none."""
-    shard = path._served.get(path._parts.transaction_router.shard_key(name))
-    live = None if shard is None else shard.acting(name)
-    return (0, 0) if live is None else live.client_identity
 
 
 def mix_up_results(produce: Any, path: Any, *args: Any) -> Any:
@@ -355,11 +337,8 @@ def mix_up_results(produce: Any, path: Any, *args: Any) -> Any:
     return results and results[::-1]
 
 
-def answer_although_it_is_lost(response_type: Any) -> Any:
-    def refused(_refused: Any, _front: Any, _request: Any, answer: bytes, _error: Exception) -> Any:
-        return response_type.FromString(answer)
-
-    return refused
+def answer_although_it_is_lost(_refused: Any, _front: Any, _request: Any, answer: bytes, _error: Exception) -> Any:
+    return log_pb2.ProduceResponse.FromString(answer)
 
 
 def look_for_no_other_commit(settle: Any, path: Any, *args: Any) -> Any:

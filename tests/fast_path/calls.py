@@ -68,7 +68,7 @@ class Call:
     timeout_ms: int = 0
     """How long the client waits; 0: as long as the server likes."""
     version: int = 2
-    """Of the client, in this call. The damage "version 1" says the same."""
+    """Version of the client in this call. The damage "version 1" says the same."""
 
     @property
     def is_of_version_1(self) -> bool:

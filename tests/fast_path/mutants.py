@@ -7,14 +7,13 @@ torn net.
 
 from __future__ import annotations
 
-from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_core import fast_path as fast_path_module
 from coordinator_core.fast_path import FastPath, SilentAuthorizer
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.grpc_front.wire.log.servicer import FastProduce
-from coordinator_server.grpc_front.wire.transactions.servicer import FastAdd, FastEnd, FastInit
+from coordinator_server.grpc_front.wire.transactions.servicer import FastEnd, FastInit
 from partition_log.batch_checks import BatchChecks
 from tests.fast_path import bugs
 from tests.simulation.mutant import Mutant
@@ -234,42 +233,15 @@ MUTANTS = (
         ((FastPath, "commit", bugs.as_of_version(1)),),
     ),
     Mutant(
-        "add_as_another_version",
-        "a transaction is stored with another version than its client's",
-        ((FastPath, "add_partitions", bugs.as_of_version(2)),),
-    ),
-    Mutant("add_nothing", "nobody knows of a partition that was added", ((FastPath, "_add", bugs.add_nothing),)),
-    Mutant("add_for_anybody", "a zombie adds partitions", ((FastPath, "add_partitions", bugs.add_for_anybody),)),
-    Mutant(
-        "name_each_once",
-        "a partition is named twice, and not refused",
-        ((FastPath, "add_partitions", bugs.name_each_once),),
-    ),
-    Mutant(
         "every_partition_is_there",
         "a client of version 1 writes where it has added nothing",
         ((fast_path_module, "verify", bugs.every_partition_is_there),),
-    ),
-    Mutant(
-        "add_where_it_should_verify",
-        "a question adds partitions",
-        ((FastAdd, "take", bugs.overlook("verify_only")),),
-    ),
-    Mutant(
-        "overlook_the_batch",
-        "a request of several transactions adds to one of them",
-        ((FastAdd, "take", bugs.overlook("transactions")),),
-    ),
-    Mutant(
-        "add_although_it_is_lost",
-        "what the disk lost is called added",
-        ((FastAdd, "refused", bugs.answer_although_it_is_lost(transaction_pb2.AddPartitionsToTxnResponse)),),
     ),
     Mutant("mix_up_results", "an offset is told of another partition", ((FastPath, "produce", bugs.mix_up_results),)),
     Mutant(
         "answer_although_it_is_lost",
         "what the disk lost is called appended",
-        ((FastProduce, "refused", bugs.answer_although_it_is_lost(log_pb2.ProduceResponse)),),
+        ((FastProduce, "refused", bugs.answer_although_it_is_lost),),
     ),
     Mutant(
         "look_for_no_other_commit",

@@ -14,7 +14,7 @@ class Taken:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._calls: list[tuple[str, str]] = []
-        for method in ("transact", "add_partitions", "produce", "commit", "initialise"):
+        for method in ("transact", "produce", "commit", "initialise"):
             patch.setattr(FastPath, method, self._noting(method, getattr(FastPath, method)))
 
     def _noting(self, method: str, take: Callable[..., object]) -> Callable[..., object]:

@@ -15,7 +15,7 @@ from partition_log.requests import Produce, ProduceResult
 from partition_log.service import LogService
 from tests.harness.calls import called
 from txn_coordinator.outcomes import Ended
-from txn_coordinator.requests import AddedPartitions, AddPartitions, EndTxn, Transact
+from txn_coordinator.requests import EndTxn, Transact
 from txn_coordinator.service import TransactionService, TransactResult
 
 
@@ -42,18 +42,6 @@ def produce(
     if lane is None or results is None:
         return called(partial(service.produce, command, context))
     return lane.end().map(lambda _ended: results, partial(_all_lost, results))
-
-
-def add_partitions(
-    lane: FastPath | None, service: TransactionService, command: AddPartitions, context: CallContext
-) -> Pending[AddedPartitions]:
-    """A message of one."""
-    names, is_added = command.partitions, None
-    if lane is not None and not command.verify_only:
-        is_added = lane.add_partitions(command.transactional_id, command.identity, names, context)
-    if lane is None or is_added is None:
-        return called(partial(service.add_partitions, command, context))
-    return lane.end().map(lambda _ended: AddedPartitions([(name, None) for name in names]))
 
 
 def end_txn(

@@ -55,7 +55,7 @@ from tests.harness.committed_offsets import CommittedOffsets
 from tests.harness.consumers import ConsumerGroups
 from tests.harness.entries import LogEntry as LogEntry
 from tests.harness.entries import Reading, entries_of
-from tests.harness.fast_path_calls import add_partitions, end_txn, produce, transact
+from tests.harness.fast_path_calls import end_txn, produce, transact
 from tests.harness.group_calls import ANYBODY
 from tests.harness.groups import Groups
 from tests.harness.inside import Inside, WorldOptions
@@ -322,9 +322,7 @@ class World:
         command = AddPartitions(
             transactional_id=transactional_id, identity=identity, partitions=list(map(partition_name, partitions))
         )
-        core, transactions = self.inside.core, self.inside.transactions
-        lane = core.fast_path if transactions is core.transactions.service else None
-        return add_partitions(lane, transactions, command, context).map(_is_added)
+        return self.inside.transactions.add_partitions(command, context).map(_is_added)
 
     def commit_offset(
         self,

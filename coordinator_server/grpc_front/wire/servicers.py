@@ -15,7 +15,6 @@ from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import FastProduce, LogServicer
 from coordinator_server.grpc_front.wire.log.snapshots import SnapshotServicer
 from coordinator_server.grpc_front.wire.transactions.servicer import (
-    FastAdd,
     FastEnd,
     FastInit,
     FastTransact,
@@ -44,9 +43,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
 def fast_methods(core: Core) -> list[FastMethod]:
     """Return the methods that feed the fast path of a core, or none if it has no fast path."""
     path = core.fast_path
-    if path is None:
-        return []
-    return [FastTransact(path), FastAdd(path), FastProduce(path), FastEnd(path), FastInit(path)]
+    return [] if path is None else [FastTransact(path), FastProduce(path), FastEnd(path), FastInit(path)]
 
 
 def group_servicers(core: Core) -> list[object]:

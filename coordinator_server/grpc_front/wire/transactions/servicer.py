@@ -208,30 +208,6 @@ class FastTransact(OnFastPath):
         return transact_refused(request, error)
 
 
-class FastAdd(OnFastPath):
-    """Partitions for one transaction, on the fast path."""
-
-    method: Final = Method.ADD_PARTITIONS_TO_TXN
-
-    def take(self, request: transaction_pb2.AddPartitionsToTxnRequest, context: CallContext) -> bytes | None:
-        """Return the answer to a call of the common shape, else None."""
-        if request.transactions or request.verify_only:
-            return None
-        names = unchecked_names(request.topics)
-        identity = (request.producer_id, request.producer_epoch)
-        if not self._fast_path.add_partitions(request.transactional_id, identity, names, context):
-            return None
-        return _added_all(names, None).SerializeToString()
-
-    def refused(
-        self, request: transaction_pb2.AddPartitionsToTxnRequest, answer: bytes, error: Exception
-    ) -> transaction_pb2.AddPartitionsToTxnResponse:
-        """Return the error for the request and each partition. A defect is raised again."""
-        if not isinstance(error, CoordinatorError):
-            raise error
-        return _added_all(unchecked_names(request.topics), error)
-
-
 class FastEnd(OnFastPath):
     """Commits of transactions whose batches came before, on the fast path."""
 
@@ -297,14 +273,6 @@ def _added_batch(
     for member, added in zip(message.transactions, batch.transactions, strict=True):
         _fill_added(response.transactions.add(transactional_id=member.transactional_id), added)
     return response
-
-
-def _added_all(
-    names: Iterable[PartitionName], error: CoordinatorError | None
-) -> transaction_pb2.AddPartitionsToTxnResponse:
-    """Encode the same result for all partitions."""
-    added = requests.AddedPartitions([(name, error) for name in names], error)
-    return _fill_added(transaction_pb2.AddPartitionsToTxnResponse(), added)
 
 
 def _fill_added(response: _AddResponseT, added: requests.AddedPartitions) -> _AddResponseT:

@@ -213,20 +213,27 @@ async def _version_1(inside: Inside, *, in_session: bool = False) -> None:
     topics = [common.TopicPartitions(topic=_TOPIC, partitions=range(_PARTITIONS))]
 
     def wave(_number: int) -> list[list[Call]]:
-        waves: list[list[Call]] = [[], [], []]
+        adds: list[Call] = []
+        produces: list[Call] = []
+        ends: list[Call] = []
         for request in requests:
-            named, owner = request.transactional_id, (request.producer_id, request.producer_epoch)
-            shown = {"header": header, "transactional_id": named, "producer_id": owner[0], "producer_epoch": owner[1]}
+            named, producer_id, epoch = request.transactional_id, request.producer_id, request.producer_epoch
             for item in request.batches:
-                item.batch.producer_id, item.batch.producer_epoch = owner
+                item.batch.producer_id, item.batch.producer_epoch = producer_id, epoch
+            add = txn.AddPartitionsToTxnRequest(
+                header=header, transactional_id=named, producer_id=producer_id, producer_epoch=epoch, topics=topics
+            )
             produce = log.ProduceRequest(header=header, transactional_id=named, batches=request.batches)
-            calls = (txn.AddPartitionsToTxnRequest(topics=topics, **shown), produce)
-            for turn, call in zip(waves, (*calls, txn.EndTxnRequest(committed=True, **shown)), strict=True):
-                turn.append((call.DESCRIPTOR.name.removesuffix("Request"), call.SerializeToString()))
+            end = txn.EndTxnRequest(
+                header=header, transactional_id=named, producer_id=producer_id, producer_epoch=epoch, committed=True
+            )
+            adds.append(("AddPartitionsToTxn", add.SerializeToString()))
+            produces.append(("Produce", produce.SerializeToString()))
+            ends.append(("EndTxn", end.SerializeToString()))
             # The identity stays, and so the sequence numbers go on.
             for item in request.batches:
                 item.batch.base_sequence += 1
-        return waves
+        return [adds, produces, ends]
 
     await _count(inside, wave, in_session=in_session)
 

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog txnctl proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-streaming demo-secure ops ops-files test test-long fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
+.PHONY: kafka-messages help demo demo-streaming demo-secure ops ops-files test test-long fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -80,6 +80,7 @@ check: venv ## Check format, lint, types, imports and their cycles, dead code, t
 	@.venv/bin/python -m scripts.dead_code
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py --check
+	@.venv/bin/python -m scripts.kafka_messages --check
 	@.venv/bin/python scripts/docs.py --check
 	@.venv/bin/python -m scripts.wire
 
@@ -90,6 +91,9 @@ fmt: venv ## Format the code and apply the repairs of the linter
 generate: ## Generate the Python code of the .proto files
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py
+
+kafka-messages: venv ## Generate the codecs of Kafka's messages from the definitions in its clients' jar (ARGS="--jar FILE" without Maven)
+	@.venv/bin/python -m scripts.kafka_messages $(ARGS)
 
 promise: venv ## Add new messages and fields to proto/promised.txt, which `make check` compares with later ones
 	@.venv/bin/python -m scripts.wire --write

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from scripts.tree_files import files_of
+from scripts.tree_files import KAFKA_MESSAGES, files_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _NOT_PRODUCT: Final = frozenset({"bench", "examples", "ops", "proto", "scripts", "tests"})
@@ -52,7 +52,8 @@ def count_packages(sources: Iterable[tuple[PurePosixPath, str]]) -> Mapping[str,
 def is_product(path: PurePosixPath) -> bool:
     """Return True if a file is hand-written Python of the product. `path` is relative to the root of the tree."""
     is_packaged = len(path.parts) > 1 and path.parts[0] not in _NOT_PRODUCT and not path.parts[0].startswith(".")
-    return is_packaged and path.suffix == ".py" and not path.name.endswith(_GENERATED)
+    is_generated = path.name.endswith(_GENERATED) or path.is_relative_to(KAFKA_MESSAGES)
+    return is_packaged and path.suffix == ".py" and not is_generated
 
 
 def sources_of_tree(root: Path) -> Iterator[tuple[PurePosixPath, str]]:

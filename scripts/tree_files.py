@@ -16,6 +16,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+KAFKA_MESSAGES: Final = PurePosixPath("coordinator_server/kafka_front/messages")
+"""Folder of the codecs that scripts/kafka_messages writes."""
 _COMMENT_OR_EMPTY: Final = re.compile(r"\s*(#.*)?")
 
 

@@ -154,7 +154,7 @@ def prose_in(path: Path, root: Path = ROOT) -> Iterator[Prose]:
 def _sources(package: Path) -> Iterator[Path]:
     for path in sorted(package.rglob("*")):
         folders = path.relative_to(package).parts
-        left_out = {"tests", "target", "__pycache__"} & set(folders) or "_pb2" in path.name
+        left_out = {"tests", "target", "__pycache__", "messages"} & set(folders) or "_pb2" in path.name
         if path.suffix in (".py", ".pyi", ".rs", ".proto") and not left_out:
             yield path
 

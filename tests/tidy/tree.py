@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from scripts.tree_files import files_of
+from scripts.tree_files import KAFKA_MESSAGES, files_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TEXT_SUFFIXES = {".cfg", ".in", ".json", ".md", ".proto", ".py", ".rs", ".sh", ".toml", ".txt", ".yaml", ".yml"}
@@ -73,8 +73,8 @@ def is_text(path: Path) -> bool:
 
 
 def is_generated(path: Path) -> bool:
-    """Whether the protobuf compiler wrote the file."""
-    return path.stem.endswith(("_pb2", "_pb2_grpc"))
+    """Whether the protobuf compiler wrote the file, or the generator of Kafka's messages."""
+    return path.stem.endswith(("_pb2", "_pb2_grpc")) or path.is_relative_to(ROOT / KAFKA_MESSAGES)
 
 
 def shown(path: Path) -> str:

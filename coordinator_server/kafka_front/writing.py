@@ -1,0 +1,144 @@
+"""What the encoders share: lengths, texts, records and tagged fields, and refusals.
+
+An encoder hands pieces to `add`. Small ones are joined at the end, and records stay views.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+from coordinator_server.kafka_front.reading import STRING_BYTES_MAX
+
+T = TypeVar("T")
+Piece: TypeAlias = bytes | memoryview
+Records: TypeAlias = Piece | Sequence[Piece]
+"""Record batches: in one piece, or in several that follow each other."""
+Add: TypeAlias = Callable[[Piece], object]
+Encode: TypeAlias = Callable[[Add, T], None]
+COUNTS: Final = tuple(bytes([number + 1]) for number in range(127))
+"""Compact lengths and counts of one byte."""
+count: Final = struct.Struct(">i").pack
+_SHORT: Final = struct.Struct(">h").pack
+
+
+def write_whole(name: str, encoders: Mapping[int, Encode[T]], value: T, version: int) -> list[Piece]:
+    """Return the body in one piece. Raises ValueError."""
+    pieces: list[bytes] = []
+    _write(name, encoders[version], value, version, pieces.append)  # type: ignore[arg-type]
+    return [b"".join(pieces)]
+
+
+def write_pieces(name: str, encoders: Mapping[int, Encode[T]], value: T, version: int) -> list[Piece]:
+    """Return the body in pieces, views being records. Raises ValueError."""
+    pieces: list[Piece] = []
+    _write(name, encoders[version], value, version, pieces.append)
+    joined: list[Piece] = []
+    small: list[bytes] = []
+    for piece in pieces:
+        if isinstance(piece, memoryview):
+            if small:
+                joined.append(b"".join(small))
+                small = []
+            joined.append(piece)
+        else:
+            small.append(piece)
+    if small:
+        joined.append(b"".join(small))
+    return joined
+
+
+def _write(name: str, encode: Encode[T], value: T, version: int, add: Add) -> None:
+    try:
+        encode(add, value)
+    except (struct.error, ValueError) as error:
+        raise ValueError(f"{name} version {version}: {error}") from error
+
+
+def varint(value: int) -> bytes:
+    """Return an unsigned integer in groups of 7 bits, the lowest first."""
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
+
+
+def string(text: str, name: str) -> bytes:
+    """Return a text with a length of 16 bits."""
+    raw = text.encode()
+    if len(raw) > STRING_BYTES_MAX:
+        raise _too_long(name, len(raw))
+    return _SHORT(len(raw)) + raw
+
+
+def long_string(raw: bytes, name: str) -> bytes:
+    """Return an encoded text with a length of variable size."""
+    if len(raw) > STRING_BYTES_MAX:
+        raise _too_long(name, len(raw))
+    return varint(len(raw) + 1) + raw
+
+
+def data(raw: bytes) -> bytes:
+    """Return bytes with a length of 32 bits."""
+    return count(len(raw)) + raw
+
+
+def long_bytes(raw: bytes, _name: str) -> bytes:
+    """Return bytes with a length of variable size."""
+    return varint(len(raw) + 1) + raw
+
+
+def records(add: Add, held: Records | None) -> None:
+    """Add records with a length of 32 bits."""
+    if held is None:
+        add(b"\xff\xff\xff\xff")
+        return
+    views = _views(held)
+    add(count(sum(map(len, views))))
+    for view in views:
+        add(view)
+
+
+def compact_records(add: Add, held: Records | None) -> None:
+    """Add records with a length of variable size."""
+    if held is None:
+        add(b"\0")
+        return
+    views = _views(held)
+    add(varint(sum(map(len, views)) + 1))
+    for view in views:
+        add(view)
+
+
+def _views(held: Records) -> Sequence[memoryview]:
+    if isinstance(held, bytes | memoryview):
+        return (memoryview(held),)
+    return [memoryview(piece) for piece in held]
+
+
+def tagged(tag: int, parts: Sequence[Piece]) -> bytes:
+    """Return a tagged field."""
+    content = b"".join(parts)
+    return varint(tag) + varint(len(content)) + content
+
+
+def tag_section(fields: Sequence[bytes]) -> bytes:
+    """Return the tagged fields of a structure."""
+    return varint(len(fields)) + b"".join(fields)
+
+
+def not_in_version(name: str) -> ValueError:
+    """Return the error of a value for a field that the version lacks."""
+    return ValueError(f"there is no field {name} for a value")
+
+
+def null_in_version(name: str) -> ValueError:
+    """Return the error of None in a field that cannot be null in the version."""
+    return ValueError(f"{name} cannot be null")
+
+
+def _too_long(name: str, size: int) -> ValueError:
+    return ValueError(f"{name} has {size} bytes, more than {STRING_BYTES_MAX}")

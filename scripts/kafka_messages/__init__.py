@@ -1,0 +1,1 @@
+"""Generates the codecs of Kafka's messages from Kafka's own definitions: `python -m scripts.kafka_messages`."""

@@ -19,7 +19,7 @@ Decode: TypeAlias = Callable[[bytes, int], tuple[T, int]]
 DecodeView: TypeAlias = Callable[[memoryview, int], tuple[T, int]]
 _SHORT: Final = struct.Struct(">h").unpack_from
 STRING_BYTES_MAX: Final = 32_767
-_VARINT_BYTES_MAX: Final = 5
+_VARINT_SHIFT_MAX: Final = 28
 
 
 def read_bytes(name: str, decoders: Mapping[int, Decode[T]], body: memoryview, version: int) -> T:
@@ -49,15 +49,19 @@ def _read(name: str, decode: Callable[[DataT, int], tuple[T, int]], data: DataT,
 
 def unsigned_varint(data: Data, at: int) -> tuple[int, int]:
     """Return an unsigned integer of up to 31 bits, in groups of 7 bits, the lowest first."""
-    value = 0
-    for number in range(_VARINT_BYTES_MAX):
-        byte = data[at + number]
-        value |= (byte & 0x7F) << (7 * number)
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if value >> 31 or shift > _VARINT_SHIFT_MAX:
+            raise Malformed("a variable-length integer has more than 31 bits")
         if byte < 0x80:
-            if value >> 31:
-                break
-            return value, at + number + 1
-    raise Malformed("a variable-length integer has more than 31 bits")
+            return value, at + 1
+        shift += 7
 
 
 def string(data: Data, at: int, name: str) -> tuple[str, int]:
@@ -91,7 +95,10 @@ def _text(data: Data, at: int, length: int, name: str) -> tuple[str, int]:
 
 def compact_bytes(data: bytes, at: int, name: str) -> tuple[bytes, int]:
     """Return bytes whose length has variable size."""
-    at, stop = _compact_span(data, at, name)
+    length, at = unsigned_varint(data, at)
+    stop = at + length - 1
+    if length == 0 or stop > len(data):
+        raise bad_length(name, length - 1, len(data) - at)
     return data[at:stop], stop
 
 
@@ -108,18 +115,13 @@ def nullable_records(data: memoryview, at: int, name: str) -> tuple[memoryview |
 
 def compact_nullable_records(data: memoryview, at: int, name: str) -> tuple[memoryview | None, int]:
     """Return a view of records whose length has variable size, or None."""
-    if data[at] == 0:
-        return None, at + 1
-    at, stop = _compact_span(data, at, name)
-    return data[at:stop], stop
-
-
-def _compact_span(data: Data, at: int, name: str) -> tuple[int, int]:
     length, at = unsigned_varint(data, at)
+    if length == 0:
+        return None, at
     stop = at + length - 1
-    if length == 0 or stop > len(data):
+    if stop > len(data):
         raise bad_length(name, length - 1, len(data) - at)
-    return at, stop
+    return data[at:stop], stop
 
 
 def compact_count(data: Data, at: int, item_bytes_min: int, name: str) -> tuple[int, int]:

@@ -19,6 +19,7 @@ Add: TypeAlias = Callable[[Piece], object]
 Encode: TypeAlias = Callable[[Add, T], None]
 COUNTS: Final = tuple(bytes([number + 1]) for number in range(127))
 """Compact lengths and counts of one byte."""
+_NUMBERS_OFTEN: Final = 4
 count: Final = struct.Struct(">i").pack
 _SHORT: Final = struct.Struct(">h").pack
 
@@ -58,12 +59,13 @@ def _write(name: str, encode: Encode[T], value: T, version: int, add: Add) -> No
 
 def varint(value: int) -> bytes:
     """Return an unsigned integer in groups of 7 bits, the lowest first."""
-    groups = bytearray()
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    groups.append(value)
-    return bytes(groups)
+    if value < 0x80:
+        return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x20_0000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+    return bytes((value & 0x7F | 0x80,)) + varint(value >> 7)
 
 
 def string(text: str, name: str) -> bytes:
@@ -91,30 +93,45 @@ def long_bytes(raw: bytes, _name: str) -> bytes:
     return varint(len(raw) + 1) + raw
 
 
+def packer(code: str) -> Callable[[Sequence[int]], bytes]:
+    """Return what packs numbers of this format of the struct module, without their count."""
+    formats = tuple(struct.Struct(f">{number}{code}").pack for number in range(_NUMBERS_OFTEN))
+
+    def packed(numbers: Sequence[int]) -> bytes:
+        size = len(numbers)
+        return formats[size](*numbers) if size < _NUMBERS_OFTEN else struct.pack(f">{size}{code}", *numbers)
+
+    return packed
+
+
 def records(add: Add, held: Records | None) -> None:
     """Add records with a length of 32 bits."""
     if held is None:
         add(b"\xff\xff\xff\xff")
         return
     views = _views(held)
-    add(count(sum(map(len, views))))
+    add(count(sum(view.nbytes for view in views)))
     for view in views:
         add(view)
 
 
 def compact_records(add: Add, held: Records | None) -> None:
     """Add records with a length of variable size."""
+    if isinstance(held, memoryview):
+        add(varint(held.nbytes + 1))
+        add(held)
+        return
     if held is None:
         add(b"\0")
         return
     views = _views(held)
-    add(varint(sum(map(len, views)) + 1))
+    add(varint(sum(view.nbytes for view in views) + 1))
     for view in views:
         add(view)
 
 
 def _views(held: Records) -> Sequence[memoryview]:
-    if isinstance(held, bytes | memoryview):
+    if isinstance(held, (bytes, memoryview)):
         return (memoryview(held),)
     return [memoryview(piece) for piece in held]
 

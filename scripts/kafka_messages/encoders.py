@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from scripts.kafka_messages.definitions import FIXED, Field, UnknownDefinition
 from scripts.kafka_messages.layouts import Layout, Place
-from scripts.kafka_messages.source import Lines, default_name, default_of, format_name
+from scripts.kafka_messages.source import Lines, default_of, format_name
 
 
 def write_encoder(lines: Lines, layout: Layout) -> None:
@@ -48,7 +48,7 @@ def _is_set(field: Field) -> str:
     if default == "True":
         return f"not {shown}"
     if field.is_struct:
-        return f"{shown} != {default_name(field.type)}"
+        return f"{shown} is not {default} and {shown} != {default}"
     return f"{shown} != {default}"
 
 
@@ -129,7 +129,8 @@ def _write_array(lines: Lines, place: Place, shown: str, layout: Layout) -> None
     if field.type in FIXED:
         if field.type == "uuid":
             raise UnknownDefinition(f"{field.name}: an array of {field.type}")
-        lines(f'add(pack(f">{{len(items)}}{FIXED[field.type][0]}", *items))')
+        lines.formats.add(f"puts {FIXED[field.type][0]}")
+        lines(f"add({format_name('puts', FIXED[field.type][0])}(items))")
         return
     with lines.block("for item in items:"):
         if place.element is not None:

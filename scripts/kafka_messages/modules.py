@@ -142,8 +142,8 @@ def _head(message: Message, body: Lines, kafka_version: str) -> str:
     lines()
     outside = [name for name in ("Mapping", "Sequence") if re.search(rf"\b{name}\b", text)]
     lines(f"from collections.abc import {', '.join(outside)}")
-    own = ["Struct as Format"] if body.formats else []
-    own += [name for name in ("pack", "unpack_from") if f" {name}(f" in text or f"({name}(f" in text]
+    own = ["Struct as Format"] if any(not each.startswith("puts") for each in body.formats) else []
+    own += ["unpack_from"] if " unpack_from(f" in text else []
     if own:
         lines(f"from struct import {', '.join(own)}")
     lines("from typing import Final")
@@ -151,6 +151,8 @@ def _head(message: Message, body: Lines, kafka_version: str) -> str:
     lines("from msgspec import Struct")
     lines()
     helpers = _READING if message.is_request else _WRITING
+    if any(each.startswith("puts") for each in body.formats):
+        text += "packer("
     used = [name for name in helpers if re.search(rf"(?<![\w.]){name}{re.escape(_USE.get(name, '('))}", text)]
     lines(f"from {_PACKAGE}.{'reading' if message.is_request else 'writing'} import (")
     for name in used:
@@ -162,8 +164,10 @@ def _head(message: Message, body: Lines, kafka_version: str) -> str:
         lines()
     for each in sorted(body.formats):
         kind, code = each.split()
-        method = "unpack_from" if kind == "get" else "pack"
-        lines(f'{format_name(kind, code)}: Final = Format(">{code}").{method}')
+        made = (
+            f'packer("{code}")' if kind == "puts" else f'Format(">{code}").{"unpack_from" if kind == "get" else "pack"}'
+        )
+        lines(f"{format_name(kind, code)}: Final = {made}")
     return HEAD.format(version=kafka_version) + lines.text()
 
 
@@ -206,6 +210,7 @@ _WRITING: Final = (
     "long_string",
     "not_in_version",
     "null_in_version",
+    "packer",
     "records",
     "string",
     "tag_section",

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from struct import Struct as Format, pack
+from struct import Struct as Format
 from typing import Final
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from coordinator_server.kafka_front.writing import (
     Encode,
     Piece,
     long_string,
+    packer,
     varint,
     write_whole,
 )
@@ -24,6 +25,7 @@ from coordinator_server.kafka_front.uuids import ZERO_UUID
 _put_16s: Final = Format(">16s").pack
 _put_ih: Final = Format(">ih").pack
 _put_ii: Final = Format(">ii").pack
+_puts_i: Final = packer("i")
 
 
 class TopicPartitions(Struct, frozen=True, gc=False):
@@ -67,7 +69,7 @@ def _topic_partitions_0(add: Add, value: TopicPartitions) -> None:
     add(_put_16s(value.topic_id))
     items = value.partitions
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     add(b"\0")
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from struct import Struct as Format, pack
+from struct import Struct as Format
 from typing import Final
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from coordinator_server.kafka_front.writing import (
     Encode,
     Piece,
     long_string,
+    packer,
     varint,
     write_whole,
 )
@@ -26,6 +27,7 @@ _put_h: Final = Format(">h").pack
 _put_hiii: Final = Format(">hiii").pack
 _put_i: Final = Format(">i").pack
 _put_ix: Final = Format(">ix").pack
+_puts_i: Final = packer("i")
 
 
 class DescribeTopicPartitionsResponsePartition(Struct, frozen=True, gc=False):
@@ -93,25 +95,25 @@ def _describe_topic_partitions_response_partition_0(add: Add, value: DescribeTop
     add(_put_hiii(value.error_code, value.partition_index, value.leader_id, value.leader_epoch))
     items = value.replica_nodes
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     items = value.isr_nodes
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     if value.eligible_leader_replicas is None:
         add(b"\0")
     else:
         items = value.eligible_leader_replicas
         add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-        add(pack(f">{len(items)}i", *items))
+        add(_puts_i(items))
     if value.last_known_elr is None:
         add(b"\0")
     else:
         items = value.last_known_elr
         add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-        add(pack(f">{len(items)}i", *items))
+        add(_puts_i(items))
     items = value.offline_replicas
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     add(b"\0")
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from struct import Struct as Format, pack
+from struct import Struct as Format
 from typing import Final
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from coordinator_server.kafka_front.writing import (
     Encode,
     Piece,
     long_string,
+    packer,
     varint,
     write_whole,
 )
@@ -23,6 +24,7 @@ from coordinator_server.kafka_front.writing import (
 _put_h: Final = Format(">h").pack
 _put_i: Final = Format(">i").pack
 _put_iqqh: Final = Format(">iqqh").pack
+_puts_i: Final = packer("i")
 
 
 class TopicData(Struct, frozen=True, gc=False):
@@ -71,7 +73,7 @@ def _topic_data_0(add: Add, value: TopicData) -> None:
     add(COUNTS[len(raw)] + raw if len(raw) < 127 else long_string(raw, "topic"))
     items = value.partitions
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     add(b"\0")
 
 

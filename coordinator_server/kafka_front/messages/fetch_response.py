@@ -162,11 +162,11 @@ def _aborted_transaction_4(add: Add, value: AbortedTransaction) -> None:
 
 
 def _partition_data_4(add: Add, value: PartitionData) -> None:
-    if value.diverging_epoch != _EPOCH_END_OFFSET:
+    if value.diverging_epoch is not _EPOCH_END_OFFSET and value.diverging_epoch != _EPOCH_END_OFFSET:
         raise not_in_version("diverging_epoch")
-    if value.current_leader != _LEADER_ID_AND_EPOCH:
+    if value.current_leader is not _LEADER_ID_AND_EPOCH and value.current_leader != _LEADER_ID_AND_EPOCH:
         raise not_in_version("current_leader")
-    if value.snapshot_id != _SNAPSHOT_ID:
+    if value.snapshot_id is not _SNAPSHOT_ID and value.snapshot_id != _SNAPSHOT_ID:
         raise not_in_version("snapshot_id")
     if value.preferred_read_replica != -1:
         raise not_in_version("preferred_read_replica")
@@ -202,11 +202,11 @@ def _fetch_response_4(add: Add, value: FetchResponse) -> None:
 
 
 def _partition_data_5(add: Add, value: PartitionData) -> None:
-    if value.diverging_epoch != _EPOCH_END_OFFSET:
+    if value.diverging_epoch is not _EPOCH_END_OFFSET and value.diverging_epoch != _EPOCH_END_OFFSET:
         raise not_in_version("diverging_epoch")
-    if value.current_leader != _LEADER_ID_AND_EPOCH:
+    if value.current_leader is not _LEADER_ID_AND_EPOCH and value.current_leader != _LEADER_ID_AND_EPOCH:
         raise not_in_version("current_leader")
-    if value.snapshot_id != _SNAPSHOT_ID:
+    if value.snapshot_id is not _SNAPSHOT_ID and value.snapshot_id != _SNAPSHOT_ID:
         raise not_in_version("snapshot_id")
     if value.preferred_read_replica != -1:
         raise not_in_version("preferred_read_replica")
@@ -252,11 +252,11 @@ def _fetch_response_7(add: Add, value: FetchResponse) -> None:
 
 
 def _partition_data_11(add: Add, value: PartitionData) -> None:
-    if value.diverging_epoch != _EPOCH_END_OFFSET:
+    if value.diverging_epoch is not _EPOCH_END_OFFSET and value.diverging_epoch != _EPOCH_END_OFFSET:
         raise not_in_version("diverging_epoch")
-    if value.current_leader != _LEADER_ID_AND_EPOCH:
+    if value.current_leader is not _LEADER_ID_AND_EPOCH and value.current_leader != _LEADER_ID_AND_EPOCH:
         raise not_in_version("current_leader")
-    if value.snapshot_id != _SNAPSHOT_ID:
+    if value.snapshot_id is not _SNAPSHOT_ID and value.snapshot_id != _SNAPSHOT_ID:
         raise not_in_version("snapshot_id")
     add(_put_ihqqq(value.partition_index, value.error_code, value.high_watermark, value.last_stable_offset, value.log_start_offset))
     if value.aborted_transactions is None:
@@ -317,15 +317,15 @@ def _partition_data_12(add: Add, value: PartitionData) -> None:
     compact_records(add, value.records)
     tags: list[bytes] = []
     parts: list[Piece]
-    if value.diverging_epoch != _EPOCH_END_OFFSET:
+    if value.diverging_epoch is not _EPOCH_END_OFFSET and value.diverging_epoch != _EPOCH_END_OFFSET:
         parts = []
         _epoch_end_offset_12(parts.append, value.diverging_epoch)
         tags.append(tagged(0, parts))
-    if value.current_leader != _LEADER_ID_AND_EPOCH:
+    if value.current_leader is not _LEADER_ID_AND_EPOCH and value.current_leader != _LEADER_ID_AND_EPOCH:
         parts = []
         _leader_id_and_epoch_12(parts.append, value.current_leader)
         tags.append(tagged(1, parts))
-    if value.snapshot_id != _SNAPSHOT_ID:
+    if value.snapshot_id is not _SNAPSHOT_ID and value.snapshot_id != _SNAPSHOT_ID:
         parts = []
         _snapshot_id_12(parts.append, value.snapshot_id)
         tags.append(tagged(2, parts))

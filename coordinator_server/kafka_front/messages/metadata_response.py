@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from struct import Struct as Format, pack
+from struct import Struct as Format
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from coordinator_server.kafka_front.writing import (
     long_string,
     not_in_version,
     null_in_version,
+    packer,
     string,
     varint,
     write_whole,
@@ -33,6 +34,7 @@ _put_hiii: Final = Format(">hiii").pack
 _put_hx: Final = Format(">hx").pack
 _put_i: Final = Format(">i").pack
 _put_ix: Final = Format(">ix").pack
+_puts_i: Final = packer("i")
 
 
 class MetadataResponseBroker(Struct, frozen=True, gc=False):
@@ -116,10 +118,10 @@ def _metadata_response_partition_0(add: Add, value: MetadataResponsePartition) -
     add(_put_hii(value.error_code, value.partition_index, value.leader_id))
     items = value.replica_nodes
     add(count(len(items)))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     items = value.isr_nodes
     add(count(len(items)))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
 
 
 def _metadata_response_topic_0(add: Add, value: MetadataResponseTopic) -> None:
@@ -227,13 +229,13 @@ def _metadata_response_partition_5(add: Add, value: MetadataResponsePartition) -
     add(_put_hii(value.error_code, value.partition_index, value.leader_id))
     items = value.replica_nodes
     add(count(len(items)))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     items = value.isr_nodes
     add(count(len(items)))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     items = value.offline_replicas
     add(count(len(items)))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
 
 
 def _metadata_response_topic_5(add: Add, value: MetadataResponseTopic) -> None:
@@ -273,13 +275,13 @@ def _metadata_response_partition_7(add: Add, value: MetadataResponsePartition) -
     add(_put_hiii(value.error_code, value.partition_index, value.leader_id, value.leader_epoch))
     items = value.replica_nodes
     add(count(len(items)))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     items = value.isr_nodes
     add(count(len(items)))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     items = value.offline_replicas
     add(count(len(items)))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
 
 
 def _metadata_response_topic_7(add: Add, value: MetadataResponseTopic) -> None:
@@ -363,13 +365,13 @@ def _metadata_response_partition_9(add: Add, value: MetadataResponsePartition) -
     add(_put_hiii(value.error_code, value.partition_index, value.leader_id, value.leader_epoch))
     items = value.replica_nodes
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     items = value.isr_nodes
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     items = value.offline_replicas
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     add(b"\0")
 
 

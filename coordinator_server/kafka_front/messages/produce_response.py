@@ -117,7 +117,7 @@ class ProduceResponse(Struct, frozen=True, gc=False):
 
 
 def _partition_produce_response_3(add: Add, value: PartitionProduceResponse) -> None:
-    if value.current_leader != _LEADER_ID_AND_EPOCH:
+    if value.current_leader is not _LEADER_ID_AND_EPOCH and value.current_leader != _LEADER_ID_AND_EPOCH:
         raise not_in_version("current_leader")
     add(_put_ihqq(value.index, value.error_code, value.base_offset, value.log_append_time_ms))
 
@@ -141,7 +141,7 @@ def _produce_response_3(add: Add, value: ProduceResponse) -> None:
 
 
 def _partition_produce_response_5(add: Add, value: PartitionProduceResponse) -> None:
-    if value.current_leader != _LEADER_ID_AND_EPOCH:
+    if value.current_leader is not _LEADER_ID_AND_EPOCH and value.current_leader != _LEADER_ID_AND_EPOCH:
         raise not_in_version("current_leader")
     add(_put_ihqqq(value.index, value.error_code, value.base_offset, value.log_append_time_ms, value.log_start_offset))
 
@@ -173,7 +173,7 @@ def _batch_index_and_error_message_8(add: Add, value: BatchIndexAndErrorMessage)
 
 
 def _partition_produce_response_8(add: Add, value: PartitionProduceResponse) -> None:
-    if value.current_leader != _LEADER_ID_AND_EPOCH:
+    if value.current_leader is not _LEADER_ID_AND_EPOCH and value.current_leader != _LEADER_ID_AND_EPOCH:
         raise not_in_version("current_leader")
     add(_put_ihqqq(value.index, value.error_code, value.base_offset, value.log_append_time_ms, value.log_start_offset))
     items = value.record_errors
@@ -215,7 +215,7 @@ def _batch_index_and_error_message_9(add: Add, value: BatchIndexAndErrorMessage)
 
 
 def _partition_produce_response_9(add: Add, value: PartitionProduceResponse) -> None:
-    if value.current_leader != _LEADER_ID_AND_EPOCH:
+    if value.current_leader is not _LEADER_ID_AND_EPOCH and value.current_leader != _LEADER_ID_AND_EPOCH:
         raise not_in_version("current_leader")
     add(_put_ihqqq(value.index, value.error_code, value.base_offset, value.log_append_time_ms, value.log_start_offset))
     items = value.record_errors
@@ -267,7 +267,7 @@ def _partition_produce_response_10(add: Add, value: PartitionProduceResponse) ->
         add(COUNTS[len(raw)] + raw if len(raw) < 127 else long_string(raw, "error_message"))
     tags: list[bytes] = []
     parts: list[Piece]
-    if value.current_leader != _LEADER_ID_AND_EPOCH:
+    if value.current_leader is not _LEADER_ID_AND_EPOCH and value.current_leader != _LEADER_ID_AND_EPOCH:
         parts = []
         _leader_id_and_epoch_10(parts.append, value.current_leader)
         tags.append(tagged(0, parts))

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from struct import Struct as Format, pack
+from struct import Struct as Format
 from typing import Final
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from coordinator_server.kafka_front.writing import (
     Encode,
     Piece,
     long_string,
+    packer,
     varint,
     write_whole,
 )
@@ -28,6 +29,7 @@ _put_ih: Final = Format(">ih").pack
 _put_ii: Final = Format(">ii").pack
 _put_iqx: Final = Format(">iqx").pack
 _put_ix: Final = Format(">ix").pack
+_puts_i: Final = packer("i")
 
 
 class KeyValue(Struct, frozen=True, gc=False):
@@ -263,7 +265,7 @@ def _task_ids_0(add: Add, value: TaskIds) -> None:
     add(COUNTS[len(raw)] + raw if len(raw) < 127 else long_string(raw, "subtopology_id"))
     items = value.partitions
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     add(b"\0")
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from struct import Struct as Format, pack
+from struct import Struct as Format
 from typing import Final
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from coordinator_server.kafka_front.writing import (
     Encode,
     Piece,
     long_string,
+    packer,
     varint,
     write_whole,
 )
@@ -25,6 +26,7 @@ _put_b: Final = Format(">b").pack
 _put_i: Final = Format(">i").pack
 _put_ih: Final = Format(">ih").pack
 _put_iiii: Final = Format(">iiii").pack
+_puts_i: Final = packer("i")
 
 
 class Status(Struct, frozen=True, gc=False):
@@ -124,7 +126,7 @@ def _task_ids_0(add: Add, value: TaskIds) -> None:
     add(COUNTS[len(raw)] + raw if len(raw) < 127 else long_string(raw, "subtopology_id"))
     items = value.partitions
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     add(b"\0")
 
 
@@ -139,7 +141,7 @@ def _topic_partition_0(add: Add, value: TopicPartition) -> None:
     add(COUNTS[len(raw)] + raw if len(raw) < 127 else long_string(raw, "topic"))
     items = value.partitions
     add(COUNTS[len(items)] if len(items) < 127 else varint(len(items) + 1))
-    add(pack(f">{len(items)}i", *items))
+    add(_puts_i(items))
     add(b"\0")
 
 

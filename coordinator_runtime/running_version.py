@@ -23,6 +23,7 @@ DISTRIBUTION: Final = "txn-coordinator"
 
 PRODUCT: Final = (
     "LICENSE",
+    "NOTICE",
     "README.md",
     "coordinator_client",
     "coordinator_core",

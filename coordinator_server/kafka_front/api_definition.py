@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
 from coordinator_server.kafka_front.writing import Piece
 
-_MESSAGES = "coordinator_server.kafka_front.messages"
+_API_VERSIONS: Final = 18
+_MESSAGES: Final = "coordinator_server.kafka_front.messages"
 
 
 class ApiDefinition(Struct, frozen=True, gc=False):
@@ -24,11 +25,15 @@ class ApiDefinition(Struct, frozen=True, gc=False):
     flexible_from: int | None
     """First flexible version; None if none is."""
     is_latest_unstable: bool
-    """True if Kafka does not offer the last version unless it is told to."""
+    """True if Kafka offers the last version only on demand, by `unstable.api.versions.enable`."""
 
     def is_flexible(self, version: int) -> bool:
-        """Return True if headers and body of the version have tagged fields."""
+        """Return True if both bodies and the request's header have tagged fields in the version."""
         return self.flexible_from is not None and version >= self.flexible_from
+
+    def has_flexible_response_header(self, version: int) -> bool:
+        """Return True if the response's header has tagged fields in the version. That of ApiVersions never has."""
+        return self.key != _API_VERSIONS and self.is_flexible(version)
 
     @property
     def request_module(self) -> str:

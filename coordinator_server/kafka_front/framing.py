@@ -18,7 +18,7 @@ _OTHER_PROTOCOLS: Final = {
     b"HEAD": "an HTTP request",
     b"POST": "an HTTP request",
     b"PUT ": "an HTTP request",
-    b"PRI ": "HTTP/2, as of a gRPC client",
+    b"PRI ": "HTTP/2, perhaps of a gRPC client",
 }
 
 

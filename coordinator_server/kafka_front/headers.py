@@ -1,4 +1,4 @@
-"""What stands before the body in a frame.
+"""Headers of requests and responses: the part of a frame before the body.
 
 A request's header has version 1 or, in flexible versions, 2, which adds tagged fields. Its client id has a length of 16
 bits in both. A response's header is the correlation id, followed in flexible versions by tagged fields. That of
@@ -15,7 +15,6 @@ from msgspec import Struct
 from coordinator_server.kafka_front.malformed import Malformed
 from coordinator_server.kafka_front.reading import bad_length, not_utf8, skip_tags
 
-API_VERSIONS: Final = 18
 _START: Final = struct.Struct(">hhi")
 _CLIENT_ID_START: Final = struct.Struct(">h")
 _CORRELATION_ID: Final = struct.Struct(">i").pack
@@ -73,5 +72,5 @@ def _client_id(frame: memoryview, at: int) -> tuple[str | None, int]:
 
 
 def response_header(correlation_id: int, *, is_flexible: bool) -> bytes:
-    """Return the header of a response. That of ApiVersions is never flexible."""
+    """Return the header of a response (`ApiDefinition.has_flexible_response_header`)."""
     return _FLEXIBLE(correlation_id) if is_flexible else _CORRELATION_ID(correlation_id)

@@ -1,4 +1,4 @@
-"""What the decoders share: lengths, texts and tagged fields that are not of the usual short kind, and refusals.
+"""Shared parts of the decoders: long lengths and texts, tagged fields, refusals.
 
 A reader takes the data, an offset and the name of the field, and returns the value and the offset behind it. All raise
 Malformed. IndexError and the error of struct say that the data ends too early; `read_bytes` and `read_view` turn them
@@ -167,12 +167,12 @@ def bad_count(name: str, count: int, left: int) -> Malformed:
 
 
 def bad_marker(name: str, marker: int) -> Malformed:
-    """Return the refusal of a marker that says neither null nor present."""
+    """Return the refusal of a marker other than null and present."""
     return Malformed(f"{name}: a marker of {marker}, neither null nor present")
 
 
 def bad_tag_size(tag: int) -> Malformed:
-    """Return the refusal of a tagged field whose stated size is not that of its content."""
+    """Return the refusal of a tagged field with a wrong size."""
     return Malformed(f"tag {tag} of a field has another size than it states")
 
 

@@ -1,4 +1,4 @@
-"""What the encoders share: lengths, texts, records and tagged fields, and refusals.
+"""Shared parts of the encoders: lengths, texts, records, tagged fields, refusals.
 
 An encoder hands pieces to `add`. Small ones are joined at the end, and records stay views.
 """
@@ -94,7 +94,7 @@ def long_bytes(raw: bytes, _name: str) -> bytes:
 
 
 def packer(code: str) -> Callable[[Sequence[int]], bytes]:
-    """Return what packs numbers of this format of the struct module, without their count."""
+    """Return a function that packs numbers in this format of the struct module, without their count."""
     formats = tuple(struct.Struct(f">{number}{code}").pack for number in range(_NUMBERS_OFTEN))
 
     def packed(numbers: Sequence[int]) -> bytes:
@@ -131,9 +131,8 @@ def compact_records(add: Add, held: Records | None) -> None:
 
 
 def _views(held: Records) -> Sequence[memoryview]:
-    if isinstance(held, (bytes, memoryview)):
-        return (memoryview(held),)
-    return [memoryview(piece) for piece in held]
+    pieces = (held,) if isinstance(held, (bytes, memoryview)) else held
+    return [piece if isinstance(piece, memoryview) else memoryview(piece) for piece in pieces]
 
 
 def tagged(tag: int, parts: Sequence[Piece]) -> bytes:

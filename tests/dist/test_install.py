@@ -96,7 +96,8 @@ def test_the_wheel_holds_all_packages_their_types_and_the_licence(built: Path) -
     held = set(zipfile.ZipFile(wheel).namelist())
     for package in project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
         assert f"{package.removeprefix('proto/')}/py.typed" in held
-    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in held)
+    for name in ("LICENSE", "NOTICE"):
+        assert any(each.endswith(f".dist-info/licenses/{name}") for each in held)
     assert not [name for name in held if name.startswith(("tests/", "bench/", "examples/", "scripts/"))]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from tests.fuzz import parsers, requests, stored
+from tests.fuzz import kafka, parsers, requests, stored
 
 Try = Callable[[bytes], None]
 RUN_INPUTS: Final = 200
@@ -86,6 +86,8 @@ TARGETS: Final = (
     Target("payloads", lambda: Run(parsers.payloads), parsers.payload_seeds),
     Target("members", lambda: Run(parsers.members), parsers.member_seeds),
     Target("fetch_answers", lambda: Run(parsers.fetch_answers), parsers.fetch_seeds),
+    Target("kafka_frames", lambda: Run(kafka.frames), kafka.frame_seeds),
+    Target("kafka_requests", lambda: Run(kafka.requests), kafka.request_seeds),
     Target("acls", lambda: Run(parsers.acls)),
     Target("tokens_read", _tokens_read),
     Target("tokens_shown", _tokens_shown),

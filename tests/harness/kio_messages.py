@@ -32,13 +32,14 @@ class Twins:
 
     kio: Any
     ours: Any
-    """As a field of ours has it; a structure as a mapping from its fields."""
+    """Value for a field of ours; a structure as a mapping from its fields."""
 
 
+@functools.cache
 def kio_class(api_key: int, version: int, *, is_request: bool) -> Any:
     """Return kio's class of a message."""
     kind = EntityType.request if is_request else EntityType.response
-    module = load_payload_module(api_key, version, kind)
+    module = load_payload_module(api_key, version, kind)  # type: ignore[arg-type]
     return next(
         each
         for each in vars(module).values()

@@ -72,7 +72,7 @@ def test_the_package_has_the_version_of_the_code() -> None:
 
 def test_a_change_of_what_the_wheel_is_made_of_is_a_change_of_the_product() -> None:
     packages = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert sorted(PRODUCT) == sorted([*packages, "LICENSE", "README.md", "pyproject.toml"])
+    assert sorted(PRODUCT) == sorted([*packages, "LICENSE", "NOTICE", "README.md", "pyproject.toml"])
 
 
 def test_each_commit_between_releases_is_newer_for_pip_than_the_one_before() -> None:

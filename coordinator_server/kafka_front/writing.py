@@ -38,7 +38,7 @@ def write_pieces(name: str, encoders: Mapping[int, Encode[T]], value: T, version
     joined: list[Piece] = []
     small: list[bytes] = []
     for piece in pieces:
-        if isinstance(piece, memoryview):
+        if type(piece) is memoryview:
             if small:
                 joined.append(b"".join(small))
                 small = []

@@ -121,7 +121,9 @@ def _write_entry(lines: Lines, message: Message, data_type: str) -> None:
     lines()
     if message.is_request:
         with lines.block(f"def decode(body: memoryview, version: int) -> {name}:"):
-            lines('"""Return the request in the body of a frame. Raises: Malformed."""')
+            lines(
+                '"""Return the request in the body of a frame, whose version is one of Kafka\'s. Raises: Malformed."""'
+            )
             whole = "view" if data_type == "memoryview" else "bytes"
             lines(f'return read_{whole}("{name}", _DECODERS, body, version)')
         return

@@ -97,5 +97,5 @@ _DECODERS: Final[Mapping[int, Decode[AddOffsetsToTxnRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> AddOffsetsToTxnRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("AddOffsetsToTxnRequest", _DECODERS, body, version)

@@ -225,5 +225,5 @@ _DECODERS: Final[Mapping[int, Decode[AddPartitionsToTxnRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> AddPartitionsToTxnRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("AddPartitionsToTxnRequest", _DECODERS, body, version)

@@ -206,5 +206,5 @@ _DECODERS: Final[Mapping[int, Decode[AlterConfigsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> AlterConfigsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("AlterConfigsRequest", _DECODERS, body, version)

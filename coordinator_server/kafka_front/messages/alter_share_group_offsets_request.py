@@ -121,5 +121,5 @@ _DECODERS: Final[Mapping[int, Decode[AlterShareGroupOffsetsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> AlterShareGroupOffsetsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("AlterShareGroupOffsetsRequest", _DECODERS, body, version)

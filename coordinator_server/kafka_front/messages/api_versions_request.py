@@ -68,5 +68,5 @@ _DECODERS: Final[Mapping[int, Decode[ApiVersionsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ApiVersionsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ApiVersionsRequest", _DECODERS, body, version)

@@ -56,5 +56,5 @@ _DECODERS: Final[Mapping[int, Decode[ConsumerGroupDescribeRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ConsumerGroupDescribeRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ConsumerGroupDescribeRequest", _DECODERS, body, version)

@@ -267,5 +267,5 @@ _DECODERS: Final[Mapping[int, Decode[ConsumerGroupHeartbeatRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ConsumerGroupHeartbeatRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ConsumerGroupHeartbeatRequest", _DECODERS, body, version)

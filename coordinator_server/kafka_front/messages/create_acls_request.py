@@ -163,5 +163,5 @@ _DECODERS: Final[Mapping[int, Decode[CreateAclsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> CreateAclsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("CreateAclsRequest", _DECODERS, body, version)

@@ -185,5 +185,5 @@ _DECODERS: Final[Mapping[int, Decode[CreatePartitionsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> CreatePartitionsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("CreatePartitionsRequest", _DECODERS, body, version)

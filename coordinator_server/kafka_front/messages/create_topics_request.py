@@ -274,5 +274,5 @@ _DECODERS: Final[Mapping[int, Decode[CreateTopicsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> CreateTopicsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("CreateTopicsRequest", _DECODERS, body, version)

@@ -175,5 +175,5 @@ _DECODERS: Final[Mapping[int, Decode[DeleteAclsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DeleteAclsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DeleteAclsRequest", _DECODERS, body, version)

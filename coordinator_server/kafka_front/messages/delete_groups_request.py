@@ -70,5 +70,5 @@ _DECODERS: Final[Mapping[int, Decode[DeleteGroupsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DeleteGroupsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DeleteGroupsRequest", _DECODERS, body, version)

@@ -163,5 +163,5 @@ _DECODERS: Final[Mapping[int, Decode[DeleteRecordsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DeleteRecordsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DeleteRecordsRequest", _DECODERS, body, version)

@@ -88,5 +88,5 @@ _DECODERS: Final[Mapping[int, Decode[DeleteShareGroupOffsetsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DeleteShareGroupOffsetsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DeleteShareGroupOffsetsRequest", _DECODERS, body, version)

@@ -131,5 +131,5 @@ _DECODERS: Final[Mapping[int, Decode[DeleteTopicsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DeleteTopicsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DeleteTopicsRequest", _DECODERS, body, version)

@@ -133,5 +133,5 @@ _DECODERS: Final[Mapping[int, Decode[DescribeAclsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DescribeAclsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DescribeAclsRequest", _DECODERS, body, version)

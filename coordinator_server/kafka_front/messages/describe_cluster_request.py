@@ -64,5 +64,5 @@ _DECODERS: Final[Mapping[int, Decode[DescribeClusterRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DescribeClusterRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DescribeClusterRequest", _DECODERS, body, version)

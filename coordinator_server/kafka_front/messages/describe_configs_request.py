@@ -168,5 +168,5 @@ _DECODERS: Final[Mapping[int, Decode[DescribeConfigsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DescribeConfigsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DescribeConfigsRequest", _DECODERS, body, version)

@@ -93,5 +93,5 @@ _DECODERS: Final[Mapping[int, Decode[DescribeGroupsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DescribeGroupsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DescribeGroupsRequest", _DECODERS, body, version)

@@ -87,5 +87,5 @@ _DECODERS: Final[Mapping[int, Decode[DescribeProducersRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DescribeProducersRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DescribeProducersRequest", _DECODERS, body, version)

@@ -129,5 +129,5 @@ _DECODERS: Final[Mapping[int, Decode[DescribeShareGroupOffsetsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DescribeShareGroupOffsetsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DescribeShareGroupOffsetsRequest", _DECODERS, body, version)

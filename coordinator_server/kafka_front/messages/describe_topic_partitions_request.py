@@ -119,5 +119,5 @@ _DECODERS: Final[Mapping[int, Decode[DescribeTopicPartitionsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DescribeTopicPartitionsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DescribeTopicPartitionsRequest", _DECODERS, body, version)

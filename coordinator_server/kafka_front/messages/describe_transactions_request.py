@@ -50,5 +50,5 @@ _DECODERS: Final[Mapping[int, Decode[DescribeTransactionsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> DescribeTransactionsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("DescribeTransactionsRequest", _DECODERS, body, version)

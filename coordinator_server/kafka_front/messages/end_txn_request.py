@@ -82,5 +82,5 @@ _DECODERS: Final[Mapping[int, Decode[EndTxnRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> EndTxnRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("EndTxnRequest", _DECODERS, body, version)

@@ -814,5 +814,5 @@ _DECODERS: Final[Mapping[int, Decode[FetchRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> FetchRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("FetchRequest", _DECODERS, body, version)

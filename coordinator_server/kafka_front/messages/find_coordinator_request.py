@@ -115,5 +115,5 @@ _DECODERS: Final[Mapping[int, Decode[FindCoordinatorRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> FindCoordinatorRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("FindCoordinatorRequest", _DECODERS, body, version)

@@ -140,5 +140,5 @@ _DECODERS: Final[Mapping[int, Decode[HeartbeatRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> HeartbeatRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("HeartbeatRequest", _DECODERS, body, version)

@@ -207,5 +207,5 @@ _DECODERS: Final[Mapping[int, Decode[IncrementalAlterConfigsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> IncrementalAlterConfigsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("IncrementalAlterConfigsRequest", _DECODERS, body, version)

@@ -136,5 +136,5 @@ _DECODERS: Final[Mapping[int, Decode[InitProducerIdRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> InitProducerIdRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("InitProducerIdRequest", _DECODERS, body, version)

@@ -373,5 +373,5 @@ _DECODERS: Final[Mapping[int, Decode[JoinGroupRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> JoinGroupRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("JoinGroupRequest", _DECODERS, body, version)

@@ -255,5 +255,5 @@ _DECODERS: Final[Mapping[int, Decode[LeaveGroupRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> LeaveGroupRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("LeaveGroupRequest", _DECODERS, body, version)

@@ -57,5 +57,5 @@ _DECODERS: Final[Mapping[int, Decode[ListConfigResourcesRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ListConfigResourcesRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ListConfigResourcesRequest", _DECODERS, body, version)

@@ -99,5 +99,5 @@ _DECODERS: Final[Mapping[int, Decode[ListGroupsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ListGroupsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ListGroupsRequest", _DECODERS, body, version)

@@ -258,5 +258,5 @@ _DECODERS: Final[Mapping[int, Decode[ListOffsetsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ListOffsetsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ListOffsetsRequest", _DECODERS, body, version)

@@ -141,5 +141,5 @@ _DECODERS: Final[Mapping[int, Decode[ListTransactionsRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ListTransactionsRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ListTransactionsRequest", _DECODERS, body, version)

@@ -256,5 +256,5 @@ _DECODERS: Final[Mapping[int, Decode[MetadataRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> MetadataRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("MetadataRequest", _DECODERS, body, version)

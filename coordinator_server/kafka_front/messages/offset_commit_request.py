@@ -469,5 +469,5 @@ _DECODERS: Final[Mapping[int, Decode[OffsetCommitRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> OffsetCommitRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("OffsetCommitRequest", _DECODERS, body, version)

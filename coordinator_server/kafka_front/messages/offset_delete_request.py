@@ -105,5 +105,5 @@ _DECODERS: Final[Mapping[int, Decode[OffsetDeleteRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> OffsetDeleteRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("OffsetDeleteRequest", _DECODERS, body, version)

@@ -469,5 +469,5 @@ _DECODERS: Final[Mapping[int, Decode[OffsetFetchRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> OffsetFetchRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("OffsetFetchRequest", _DECODERS, body, version)

@@ -179,5 +179,5 @@ _DECODERS: Final[Mapping[int, Decode[OffsetForLeaderEpochRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> OffsetForLeaderEpochRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("OffsetForLeaderEpochRequest", _DECODERS, body, version)

@@ -257,5 +257,5 @@ _DECODERS: Final[Mapping[int, DecodeView[ProduceRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ProduceRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_view("ProduceRequest", _DECODERS, body, version)

@@ -62,5 +62,5 @@ _DECODERS: Final[Mapping[int, Decode[SaslAuthenticateRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> SaslAuthenticateRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("SaslAuthenticateRequest", _DECODERS, body, version)

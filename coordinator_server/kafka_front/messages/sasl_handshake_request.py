@@ -48,5 +48,5 @@ _DECODERS: Final[Mapping[int, Decode[SaslHandshakeRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> SaslHandshakeRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("SaslHandshakeRequest", _DECODERS, body, version)

@@ -216,5 +216,5 @@ _DECODERS: Final[Mapping[int, Decode[ShareAcknowledgeRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ShareAcknowledgeRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ShareAcknowledgeRequest", _DECODERS, body, version)

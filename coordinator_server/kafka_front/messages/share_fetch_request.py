@@ -278,5 +278,5 @@ _DECODERS: Final[Mapping[int, Decode[ShareFetchRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ShareFetchRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ShareFetchRequest", _DECODERS, body, version)

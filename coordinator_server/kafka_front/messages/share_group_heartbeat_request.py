@@ -96,5 +96,5 @@ _DECODERS: Final[Mapping[int, Decode[ShareGroupHeartbeatRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> ShareGroupHeartbeatRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("ShareGroupHeartbeatRequest", _DECODERS, body, version)

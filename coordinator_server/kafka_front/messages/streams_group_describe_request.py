@@ -55,5 +55,5 @@ _DECODERS: Final[Mapping[int, Decode[StreamsGroupDescribeRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> StreamsGroupDescribeRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("StreamsGroupDescribeRequest", _DECODERS, body, version)

@@ -588,5 +588,5 @@ _DECODERS: Final[Mapping[int, Decode[StreamsGroupHeartbeatRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> StreamsGroupHeartbeatRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("StreamsGroupHeartbeatRequest", _DECODERS, body, version)

@@ -303,5 +303,5 @@ _DECODERS: Final[Mapping[int, Decode[SyncGroupRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> SyncGroupRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("SyncGroupRequest", _DECODERS, body, version)

@@ -331,5 +331,5 @@ _DECODERS: Final[Mapping[int, Decode[TxnOffsetCommitRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> TxnOffsetCommitRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("TxnOffsetCommitRequest", _DECODERS, body, version)

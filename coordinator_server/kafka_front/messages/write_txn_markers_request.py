@@ -166,5 +166,5 @@ _DECODERS: Final[Mapping[int, Decode[WriteTxnMarkersRequest]]] = {
 
 
 def decode(body: memoryview, version: int) -> WriteTxnMarkersRequest:
-    """Return the request in the body of a frame. Raises: Malformed."""
+    """Return the request in the body of a frame, whose version is one of Kafka's. Raises: Malformed."""
     return read_bytes("WriteTxnMarkersRequest", _DECODERS, body, version)

@@ -33,7 +33,7 @@ def test_the_answer_that_tells_the_versions_has_the_oldest_header() -> None:
 
 
 def test_the_table_alone_imports_no_codec() -> None:
-    """So a server without this front, or with clients that use little of it, has no more in memory than it needs."""
+    """A server whose clients use few APIs has only their codecs in memory."""
     program = "import sys, coordinator_server.kafka_front.messages.tables; print(*sys.modules, sep='\\n')"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = [name for name in ran.stdout.split() if name.startswith("coordinator_server.kafka_front.messages.")]

@@ -131,6 +131,8 @@ _CLIENT_ENCODINGS: Final = (Encoding.RECORDS_V1, Encoding.ARROW_V1, Encoding.KAF
 ENCODINGS_WITH_DELTAS: Final = frozenset((Encoding.RECORDS_V2, Encoding.ARROW_V2, Encoding.KAFKA_V2))
 """Encodings with an offset delta for each record, so that a batch may have holes. In all others records are
 consecutive."""
+ENCODINGS_OF_OLD_READERS: Final = frozenset(Encoding) - {Encoding.KAFKA_V2}
+"""Encodings that every reader of version 1.0.0 takes. A reader names all others that it takes."""
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 _KAFKA: Final = Encoding.KAFKA_V2
 """Module-level aliases for values that every batch needs: enum attribute lookup takes 0.1 us on CPython 3.11."""

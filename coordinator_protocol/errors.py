@@ -100,6 +100,14 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY = 130
 
 
+def error_name(code: int) -> str:
+    """Return Kafka's name of a code, or the number if it has none here."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
 class ErrorClass(IntEnum):
     """The one action that helps; the numbers are on the wire. `ErrorClass` in `common.proto` has the whole advice."""
 

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from coordinator_protocol.kafka_records import NotKafkaRecords
+
 HEADERS_MAX: Final = 1 << 17
 """Largest number of headers of a record. A record with more is refused, as in the other encodings."""
 
@@ -30,10 +32,6 @@ _LONG_BITS: Final = 64
 _MORE: Final = 0x80
 _NULL: Final = -1
 _ATTRIBUTES_BYTES: Final = 1
-
-
-class NotKafkaRecords(Exception):
-    """The bytes are no records of a Kafka batch; the text has the reason."""
 
 
 class TooManyItems(Exception):

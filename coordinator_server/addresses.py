@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import AfterValidator
@@ -24,6 +25,15 @@ class Address(NamedTuple):
         if is_unix(self.host):
             return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """Address by which clients reach this server."""
+
+    node_id: int
+    host: str
+    port: int
 
 
 def parse_address(text: str) -> Address:

@@ -27,13 +27,14 @@ from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
 from coordinator_runtime.worker import Worker, WorkerProcess
-from coordinator_server.addresses import Address
+from coordinator_server.addresses import Address, NodeAddress
 from coordinator_server.backups import ServerBackups
 from coordinator_server.compiled import fastest_examine_batch
+from coordinator_server.conversion import RecordsConverter
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatcher
 from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
-from coordinator_server.grpc_front.wire.servicers import NodeAddress, fast_methods, servicers
+from coordinator_server.grpc_front.wire.servicers import fast_methods, servicers
 from coordinator_server.metrics.groups import GroupNumbers, measured
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers
@@ -107,6 +108,8 @@ class Server:
     backups: ServerBackups | None
     """Maker of backups; None if no backup directory is set."""
     audit: AuditLog
+    store_id: str
+    """Identity of the store, which Kafka's clients know as that of the cluster; "" for a store in memory."""
 
 
 def build(
@@ -143,6 +146,7 @@ def build(
     dependencies = _dependencies(config, quotas, assignors, backups, workers)
     core = assemble(runtime, opened.store, config.core_config(), dependencies)
     core.log.records.fetcher.answer_limit = answers
+    core.log.records.fetcher.converter = RecordsConverter(payload_worker)
     core.log.records.fetcher.on_work = core.log.positions.searches.on_work = reads.spent
     audit = AuditLog(clock)
     readings = AllReadings(
@@ -174,6 +178,7 @@ def build(
         observer=observer,
         backups=backups,
         audit=audit,
+        store_id=opened.store_id,
     )
 
 

@@ -31,7 +31,8 @@ from coordinator_protocol.batch import (
 )
 from coordinator_protocol.compression import NotUnpackable, unpack_as, unpack_into, unpack_kafka
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.kafka_payload import NotKafkaRecords, TooManyItems, kafka_record_count
+from coordinator_protocol.kafka_payload import TooManyItems, kafka_record_count
+from coordinator_protocol.kafka_records import NotKafkaRecords
 from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import has_more_fields, open_field, pieces
 from coordinator_runtime.decision import NotCommon
@@ -281,8 +282,6 @@ def why_unreadable(argument: Unread, examine: ExamineBatch = examine_batch) -> s
     deltas_end = last_offset_delta if encoding in ENCODINGS_WITH_DELTAS else None
     if encoding in _OF_RECORDS:
         return _why_no_records(plain, record_count, deltas_end)
-    if encoding == Encoding.KAFKA_V2:
-        return _why_no_kafka_records(plain, record_count, last_offset_delta)
     try:
         found = arrow_record_count(plain) if deltas_end is None else placed_arrow_record_count(plain, deltas_end)
     except NotArrow as error:

@@ -35,8 +35,8 @@ from msgspec.structs import replace
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import checked_part, last_offset_delta_of, pack_uncovered
 from coordinator_protocol.checksum import KEEP_THE_GIL, crc32c
-from coordinator_protocol.kafka_payload import NotKafkaRecords, TooManyItems, kafka_record_count
-from coordinator_protocol.kafka_records import PlacedRecord, RecordHeaders
+from coordinator_protocol.kafka_payload import TooManyItems, kafka_record_count
+from coordinator_protocol.kafka_records import NotKafkaRecords, PlacedRecord, RecordHeaders
 from coordinator_protocol.limits import SHARD_COUNT_MAX
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn

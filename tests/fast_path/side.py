@@ -22,10 +22,11 @@ from coordinator_runtime.decision import Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import CommitGroup, Store
+from coordinator_server.addresses import NodeAddress
 from coordinator_server.build import METHODS_OF, SERVICES, observe
 from coordinator_server.calls import Unanswered
 from coordinator_server.grpc_front.session import Session, SessionLimits
-from coordinator_server.grpc_front.wire.servicers import NodeAddress, fast_methods, servicers
+from coordinator_server.grpc_front.wire.servicers import fast_methods, servicers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.readings import ServerNumbers

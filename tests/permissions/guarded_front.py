@@ -15,8 +15,9 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import member_id
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
+from coordinator_server.addresses import NodeAddress
 from coordinator_server.build import SERVICES
-from coordinator_server.grpc_front.wire.servicers import NodeAddress, fast_methods, servicers
+from coordinator_server.grpc_front.wire.servicers import fast_methods, servicers
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.harness.gated import GatedDispatcher
 from tests.harness.guarded import SUPER_USER, Guarded

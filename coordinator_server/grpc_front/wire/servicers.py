@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator_core.assembly import Core
+from coordinator_server.addresses import NodeAddress
 from coordinator_server.grpc_front.handler import FastMethod
 from coordinator_server.grpc_front.wire.admin.acls import AclServicer
 from coordinator_server.grpc_front.wire.admin.backups import BackupServicer
@@ -20,7 +21,6 @@ from coordinator_server.grpc_front.wire.transactions.servicer import (
     FastTransact,
     TransactionServicer,
 )
-from coordinator_server.grpc_front.wire.transactions.servicer import NodeAddress as NodeAddress
 from coordinator_server.grpc_front.wire.transactions.sinks import SinkServicer
 
 

@@ -8,7 +8,8 @@ from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import java_string_hash, shard_of
 from coordinator_runtime.ports import CallContext
-from coordinator_server.grpc_front.wire.transactions.servicer import NodeAddress, TransactionServicer
+from coordinator_server.addresses import NodeAddress
+from coordinator_server.grpc_front.wire.transactions.servicer import TransactionServicer
 from tests.conformance.groups.cases import case
 from tests.harness.classic_members import DELAY_MS
 from tests.harness.group_world import classic_world

@@ -20,9 +20,10 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Operation, ShardRouter, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, MarkerPort, Permission, ResourceType
+from coordinator_server.addresses import NodeAddress
 from coordinator_server.build import SERVICES
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer
-from coordinator_server.grpc_front.wire.transactions.servicer import NodeAddress, TransactionServicer
+from coordinator_server.grpc_front.wire.transactions.servicer import TransactionServicer
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.positions import PositionService

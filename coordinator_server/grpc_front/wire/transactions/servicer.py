@@ -4,7 +4,6 @@ checks and decides nothing."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
@@ -14,6 +13,7 @@ from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.transact import PartRefused
+from coordinator_server.addresses import NodeAddress
 from coordinator_server.grpc_front.wire.edge import (
     OnFastPath,
     error_response,
@@ -40,15 +40,6 @@ _AddRequest: TypeAlias = transaction_pb2.AddPartitionsToTxnRequest | transaction
 _AddResponseT = TypeVar(
     "_AddResponseT", transaction_pb2.AddPartitionsToTxnResponse, transaction_pb2.AddPartitionsToTxnTransactionResult
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAddress:
-    """Address by which clients reach this server."""
-
-    node_id: int
-    host: str
-    port: int
 
 
 class TransactionServicer:

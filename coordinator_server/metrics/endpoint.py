@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -13,8 +12,8 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
-from coordinator_server.security.reloading_credentials import ReloadingCredentials, Taken
-from coordinator_server.security.tls import ClientAuth
+from coordinator_server.security.reloading_credentials import ReloadingCredentials
+from coordinator_server.security.server_tls import NewestContext
 
 PATH: Final = "/metrics"
 
@@ -65,39 +64,16 @@ class SafeRequests:
         self, finish_request: Callable[[socket.socket, tuple[str, int]], object], credentials: ReloadingCredentials
     ) -> None:
         self._finish = finish_request
-        self._credentials = credentials
-        self._taken = Taken(credentials)
-        self._context = _server_context(credentials)
+        self._newest = NewestContext(credentials)
 
     def finish(self, plug: socket.socket, caller: tuple[str, int]) -> None:
         """Serve one connection, if the handshake succeeds."""
         plug.settimeout(_SILENCE_SECONDS_MAX)
         try:
-            with self._newest().wrap_socket(plug, server_side=True) as safe:
+            with self._newest.of_handshake().wrap_socket(plug, server_side=True) as safe:
                 self._finish(safe, caller)
         except OSError as error:
             _log.info("scrape_refused", host=caller[0], reason=str(error))
-
-    def _newest(self) -> ssl.SSLContext:
-        if self._taken.renew():
-            try:
-                self._context = _server_context(self._credentials)
-            except OSError as error:
-                # The files have changed once more since they were checked. They will be checked again.
-                _log.warning("credentials_refused", reason=str(error), advice="the old ones serve")
-        return self._context
-
-
-def _server_context(reloading: ReloadingCredentials) -> ssl.SSLContext:
-    """Make the TLS context of the endpoint. Raises OSError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(reloading.files.certificate_file, reloading.files.key_file)
-    if reloading.current.client_ca is not None:
-        context.load_verify_locations(cadata=reloading.current.client_ca.decode("ascii", "replace"))
-        is_required = reloading.client_auth is ClientAuth.REQUIRED
-        context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
-    return context
 
 
 def _nothing_yet(_environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

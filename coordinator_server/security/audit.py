@@ -20,7 +20,7 @@ from typing import Any, Final
 import structlog
 
 from coordinator_protocol.acls import PERMISSIONS_OF, Permission, ResourceType
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, UnknownOutcome
+from coordinator_protocol.errors import CoordinatorError, UnknownOutcome, error_name
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import CallContext
 from coordinator_server.traffic.call import Call
@@ -111,7 +111,7 @@ class AuditLog:
             (method.value, result.value),
             method=method.value,
             result=result.value,
-            codes=sorted(code.name for code in codes),
+            codes=sorted({error_name(code) for code in codes}),
             request=call.shown,
         )
 
@@ -177,8 +177,8 @@ class AuditLog:
         self._alike = {key: window for key, window in self._alike.items() if now_ms - window.began_ms < ALIKE_MS}
 
 
-def _outcome(outcome: Exception | Collection[int]) -> tuple[Result, set[ErrorCode]]:
-    """Return the result of a call, and the errors in its answer."""
+def _outcome(outcome: Exception | Collection[int]) -> tuple[Result, Collection[int]]:
+    """Return the result of a call, and the codes in its answer."""
     match outcome:
         case UnknownOutcome(code=code):
             return Result.UNKNOWN, {code}
@@ -187,5 +187,4 @@ def _outcome(outcome: Exception | Collection[int]) -> tuple[Result, set[ErrorCod
         case Exception():
             # A defect, which the gatekeeper logs.
             return Result.UNKNOWN, set()
-    codes = {ErrorCode(code) for code in outcome}
-    return (Result.REFUSED if codes else Result.DONE), codes
+    return (Result.REFUSED if outcome else Result.DONE), outcome

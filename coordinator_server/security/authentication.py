@@ -24,6 +24,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import Connection, KnownConnection, Level, Levels
 from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, Unanswered
 from coordinator_server.idle_sessions import IdleSession, IdleSessions
+from coordinator_server.security.scram import Verifier
 
 AGAIN_SECONDS: Final = 5.0
 """Interval of the checks of credentials of open sessions."""
@@ -54,6 +55,8 @@ class AuthenticationMethod(StrEnum):
     """`authorization: Bearer TOKEN` in the metadata of a call, with a token of ours."""
     JWT = "jwt"
     """The same, with a JSON Web Token that an outside issuer signed."""
+    SCRAM = "scram"
+    """A proof that the caller has a token of ours, for Kafka's protocol only."""
 
 
 class Reason(StrEnum):
@@ -83,12 +86,23 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Proven:
+    """A token that SCRAM has verified."""
+
+    token_id: str
+    verifier: Verifier = field(repr=False)
+    """Verifier against which it was verified. The token counts as long as the file has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Presented:
     """Credentials of one caller. The repr leaves them out, because the token is a secret."""
 
     authorization: str | None = field(default=None, repr=False)
     certificates: tuple[bytes, ...] = field(default=(), repr=False)
     """PEM or DER, as the handshake verified them: the caller's own first, then those between it and the CA."""
+    proven: Proven | None = None
+    """Token that the caller has proven to have, without showing it."""
 
 
 class IdentityRefused(Exception):
@@ -119,6 +133,16 @@ class TokenPrincipals(Protocol):
     """Maps tokens to principals. Raises Unauthenticated."""
 
     def of_token(self, token: str) -> str: ...
+
+
+class ProvenTokens(Protocol):
+    """Tokens that callers may prove to have by SCRAM."""
+
+    def verifier(self, token_id: str) -> Verifier | None:
+        """Return the verifier of a token; None if there is no such token, or it has none."""
+
+    def of_proven(self, proven: Proven) -> str:
+        """Return the principal of a token that was proven. Raises Unauthenticated."""
 
 
 class NameSource(StrEnum):
@@ -172,12 +196,15 @@ class Authenticator:
         tokens: TokenPrincipals | None = None,
         jwts: JwtPrincipals | None = None,
         certificates: CertificatePrincipals | None = None,
+        proven: ProvenTokens | None = None,
     ) -> None:
         """Set the credentials that the listener takes; None for those that it does not take."""
         self._clock = clock
         self._tokens = tokens
         self._jwts = jwts
         self._certificates = certificates
+        self.proven = proven
+        """Tokens for SCRAM; None if the listener has no SCRAM."""
         self._wrong_signatures = _WrongSignatures(clock)
         self._refusals: Counter[str] = Counter()
         self._logged: dict[Reason, tuple[int, int]] = {}
@@ -197,7 +224,7 @@ class Authenticator:
         except Unauthenticated as refusal:
             if refusal.reason is Reason.BAD_SIGNATURE:
                 self._wrong_signatures.count(host)
-            self._count(refusal, host)
+            self.count(refusal, host)
             raise
 
     def _principal(self, shown: Presented, host: str) -> str:
@@ -212,11 +239,14 @@ class Authenticator:
             if self._tokens is None:
                 raise Unauthenticated(Reason.NO_TOKEN_TAKEN)
             return self._tokens.of_token(token)
+        if shown.proven is not None and self.proven is not None:
+            return self.proven.of_proven(shown.proven)
         if self._certificates is not None and shown.certificates:
             return self._certificates.of_certificates(shown.certificates)
         raise Unauthenticated(Reason.NOTHING_SHOWN)
 
-    def _count(self, refusal: Unauthenticated, host: str) -> None:
+    def count(self, refusal: Unauthenticated, host: str) -> None:
+        """Count and log a refused caller."""
         reason, now_ms = refusal.reason, self._clock.monotonic_ms()
         self._refusals[reason] += 1
         logged = self._logged.get(reason)
@@ -275,9 +305,19 @@ class Callers:
     def are_asked(self) -> bool:
         return self._authenticator is not None
 
+    @property
+    def proven_tokens(self) -> ProvenTokens | None:
+        """Tokens for SCRAM; None if the listener has no SCRAM."""
+        return None if self._authenticator is None else self._authenticator.proven
+
     def principal(self, shown: Presented, host: str) -> str:
         """Return the principal of a call. Raises Unauthenticated."""
         return self._principal if self._authenticator is None else self._authenticator.principal(shown, host)
+
+    def refused(self, refusal: Unauthenticated, host: str) -> None:
+        """Count a caller that the front itself found to be unauthenticated."""
+        if self._authenticator is not None:
+            self._authenticator.count(refusal, host)
 
     def connection(self, principal: str, connection: int | str) -> Connection:
         """Return the connection of a call, with its principal if callers are authenticated."""

@@ -24,7 +24,8 @@ from coordinator_protocol.acls import ANY_PRINCIPAL, check_principal
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_server.file_signature import signature_of
-from coordinator_server.security.authentication import TOKEN_PREFIX, IdentityRefused, Reason, Unauthenticated
+from coordinator_server.security.authentication import TOKEN_PREFIX, IdentityRefused, Proven, Reason, Unauthenticated
+from coordinator_server.security.scram import Verifier, parse_verifier, verifier_of
 from coordinator_server.validation import first_problem
 
 TOKEN_LENGTH_MAX: Final = 200
@@ -32,7 +33,7 @@ TOKEN_LENGTH_MAX: Final = 200
 _NOBODY: Final = "0" * 64
 """Placeholder hash for unknown ids, so that the comparison takes as long as for a known one."""
 
-_NAMES: Final = ("tokens", "id", "principal", "sha256", "expires")
+_NAMES: Final = ("tokens", "id", "principal", "sha256", "expires", "scram_sha_256")
 """Names that may be in the file."""
 
 _log = structlog.get_logger("tokens")
@@ -52,6 +53,11 @@ def _principal(name: str) -> str:
     return name
 
 
+def _verifier(text: str) -> str:
+    parse_verifier(text)
+    return text
+
+
 class TokenRow(BaseModel):
     """One token, as the file has it: a table `[[tokens]]`."""
 
@@ -62,6 +68,8 @@ class TokenRow(BaseModel):
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
     expires: AwareDatetime | None = None
     """Expiry; None if the token never expires."""
+    scram_sha_256: Annotated[str, AfterValidator(_verifier)] | None = None
+    """Verifier for SCRAM; None if the token cannot be used with it."""
 
 
 class _TokenFile(BaseModel):
@@ -86,15 +94,22 @@ def read_tokens(file: Path) -> Mapping[str, TokenRow]:
     return tokens
 
 
-def new_token(token_id: str, secret: bytes, principal: str, expires: datetime | None) -> tuple[str, str]:
-    """Return a token for the caller, and its table for the file. The secret is random bytes."""
+def new_token(
+    token_id: str, secret: bytes, principal: str, expires: datetime | None, scram_salt: bytes | None = None
+) -> tuple[str, str]:
+    """Return a token for the caller, and its table for the file. The secret is random bytes. With a salt, also random
+    bytes, the token can be used with SCRAM."""
     text = urlsafe_b64encode(secret).rstrip(b"=").decode()
-    row = TokenRow(id=token_id, principal=principal, sha256=_hash(text), expires=expires)
+    token = f"{TOKEN_PREFIX}{token_id}_{text}"
+    verifier = None if scram_salt is None else verifier_of(token, scram_salt).text()
+    row = TokenRow(id=token_id, principal=principal, sha256=_hash(text), expires=expires, scram_sha_256=verifier)
     named = json.dumps(row.principal, ensure_ascii=False)
     lines = ["[[tokens]]", f'id = "{row.id}"', f"principal = {named}", f'sha256 = "{row.sha256}"']
     if row.expires is not None:
         lines.append(f"expires = {row.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
-    return f"{TOKEN_PREFIX}{row.id}_{text}", "\n".join(lines) + "\n"
+    if row.scram_sha_256 is not None:
+        lines.append(f'scram_sha_256 = "{row.scram_sha_256}"')
+    return token, "\n".join(lines) + "\n"
 
 
 def _hash(secret: str) -> str:
@@ -120,6 +135,21 @@ class ReloadingTokens:
         is_right = hmac.compare_digest(_hash(secret), _NOBODY if row is None else row.sha256)
         if row is None or not is_right or not token.startswith(TOKEN_PREFIX):
             raise Unauthenticated(Reason.UNKNOWN_TOKEN)
+        return self._principal(row)
+
+    def verifier(self, token_id: str) -> Verifier | None:
+        """Return the verifier of a token for SCRAM; None if there is no such token, or it has none."""
+        row = self._tokens.get(token_id)
+        return None if row is None or row.scram_sha_256 is None else parse_verifier(row.scram_sha_256)
+
+    def of_proven(self, proven: Proven) -> str:
+        """Return the principal of a token that was proven by SCRAM. Raises Unauthenticated."""
+        row = self._tokens.get(proven.token_id)
+        if row is None or self.verifier(proven.token_id) != proven.verifier:
+            raise Unauthenticated(Reason.UNKNOWN_TOKEN)
+        return self._principal(row)
+
+    def _principal(self, row: TokenRow) -> str:
         if row.expires is not None and row.expires.timestamp() * 1_000 <= self._clock.wall_ms():
             raise Unauthenticated(Reason.EXPIRED_TOKEN, f"token {row.id} of {row.principal}")
         return row.principal

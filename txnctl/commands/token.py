@@ -39,6 +39,12 @@ def create(
             "--expires", metavar="TIME", parser=parse_duration_ms, help="Time until the token expires, such as 90d."
         ),
     ] = None,
+    scram: Annotated[
+        bool,
+        typer.Option(
+            "--scram", help="Also usable with SASL SCRAM-SHA-256 by Kafka's clients, with the id as user name."
+        ),
+    ] = False,
 ) -> None:
     """Create a token, add its hash to the file, and print it.
 
@@ -55,7 +61,7 @@ def create(
     if expires_ms is not None:
         expires = datetime.fromtimestamp((SystemClock().wall_ms() + expires_ms) // 1_000, UTC)
     try:
-        token, table = new_token(token_id, new_secret(), principal, expires)
+        token, table = new_token(token_id, new_secret(), principal, expires, new_secret() if scram else None)
     except ValueError as error:
         raise CommandFailed(ExitStatus.USAGE, _in_words(error)) from error
     _append(file, table)

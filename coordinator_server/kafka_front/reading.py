@@ -42,8 +42,9 @@ def _read(name: str, decode: Callable[[DataT, int], tuple[T, int]], data: DataT,
         raise Malformed(f"{name} version {version}: the body ends within a field") from None
     except Malformed as error:
         raise Malformed(f"{name} version {version}: {error}") from None
-    if at != len(data):
-        raise Malformed(f"{name} version {version}: {len(data) - at} bytes follow the last field")
+    if at > len(data):
+        raise Malformed(f"{name} version {version}: the body ends within a field")
+    # As in Kafka, bytes after the last field are ignored: librdkafka sends three with Metadata.
     return message
 
 

@@ -88,6 +88,8 @@ class AbortHanging:
     partition: PartitionName
     producer_id: int | None = None
     """None for all producers of the partition."""
+    producer_epoch: int | None = None
+    """None for all epochs of the producer."""
     dry_run: bool = False
 
 
@@ -235,7 +237,9 @@ class TransactionAdministration:
             ordinal = self._catalog.resolve(*command.partition).ordinal
         except Refused as refusal:
             return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
-        aborted = self._hanging.abort(ordinal, command.producer_id, context, dry_run=command.dry_run)
+        aborted = self._hanging.abort(
+            ordinal, command.producer_id, context, dry_run=command.dry_run, producer_epoch=command.producer_epoch
+        )
         return aborted.map(lambda found: self._named(found, now_ms))
 
     def _named(self, found: Sequence[Hanging], now_ms: int) -> list[HangingTransaction]:

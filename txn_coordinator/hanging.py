@@ -216,15 +216,25 @@ class HangingTransactions:
         return self._judged(self._open_transactions.all_open())
 
     def abort(
-        self, ordinal: int, producer_id: int | None, context: CallContext, *, dry_run: bool
+        self,
+        ordinal: int,
+        producer_id: int | None,
+        context: CallContext,
+        *,
+        dry_run: bool,
+        producer_epoch: int | None = None,
     ) -> Pending[list[Hanging]]:
-        """End the hanging transactions of a partition, or those of one producer in it.
+        """End the hanging transactions of a partition, or those of one producer in it, in all or one of its epochs.
 
         Returns them, or with `dry_run` those that it would end. Raises Refused INVALID_TXN_STATE if there are none.
         """
 
         def decide(opened: Sequence[OpenInPartition]) -> Decision:
-            wanted = [each for each in opened if producer_id in (None, each.producer_id)]
+            wanted = [
+                each
+                for each in opened
+                if producer_id in (None, each.producer_id) and producer_epoch in (None, each.producer_epoch)
+            ]
             found = self._judged(wanted)
             if not found:
                 raise self._nothing_hangs(wanted)

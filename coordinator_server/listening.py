@@ -148,6 +148,9 @@ _ADVICE: Final = {
     "control_frames": "a connection that sent HTTP/2 frames without calls was cut: look at the program on that host",
     "refused_calls": "a connection that began more calls than it may have open was cut: look at the program there",
     "unfinished_calls": "a connection that began calls and sent no requests was cut: look at the program on that host",
+    "not_kafka": "a connection sent bytes that are no request of Kafka's protocol: look which program connects there",
+    "kafka_versions": "a client asked for an API or version that ApiVersions does not list: look at its version",
+    "kafka_silent": "a connection did not authenticate in time and was closed: look at that host",
 }
 
 

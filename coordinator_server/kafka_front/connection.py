@@ -1,0 +1,399 @@
+"""One connection of a Kafka client.
+
+Requests begin in the order of arrival, as many at once as the client sends: so batches that it sends one after the
+other share a flush. Answers leave in the same order, as the protocol wants. The connection is not read while too many
+requests wait for an answer, while its messages wait for their turn, and during a pause that a quota asks for (KIP-219).
+
+The connection itself answers ApiVersions and the two calls of SASL. Before authentication nothing else is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, cast
+
+from coordinator_protocol.names import ID_BYTES_MAX
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import COUNTED_BYTES_MIN, AnswerLimit, CallContext, Connection
+from coordinator_server.addresses import NodeAddress
+from coordinator_server.calls import Unanswered
+from coordinator_server.kafka_front.abuses import Abuses
+from coordinator_server.kafka_front.api_versions import answer_versions
+from coordinator_server.kafka_front.apis import APIS, ApiKey
+from coordinator_server.kafka_front.exchange import Exchange
+from coordinator_server.kafka_front.framing import Frames
+from coordinator_server.kafka_front.headers import RequestHeader, request_header, request_start, response_header
+from coordinator_server.kafka_front.kafka_call import Endpoint, KafkaCall, Reply
+from coordinator_server.kafka_front.malformed import Malformed
+from coordinator_server.kafka_front.sasl import Authentication, NotAuthenticated
+from coordinator_server.kafka_front.writing import Piece
+from coordinator_server.security.authentication import Callers
+from coordinator_server.traffic.metering import Keeper
+
+IN_FLIGHT_MAX: Final = 256
+"""Requests of one connection without an answer. Beyond, the connection is not read. Clients send 5 at once, or as many
+as they like (librdkafka)."""
+UNAUTHENTICATED_BYTES_MAX: Final = 1 << 17
+"""Largest request before authentication: a JSON Web Token with room to spare."""
+_LENGTH_BYTES: Final = 4
+
+
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Service:
+    """Everything that the connections of one listener share."""
+
+    endpoints: Mapping[int, Endpoint]
+    keeper: Keeper
+    clock: Clock
+    node: NodeAddress
+    callers: Callers
+    authentication: Callable[[str], Authentication]
+    """Makes the authentication of a new connection, for its host."""
+    message_bytes_max: int
+    unauthenticated_ms_max: int
+    answer_limit: AnswerLimit
+    abuses: Abuses
+    open_connections: dict[KafkaConnection, None]
+    """An ordered set."""
+    connections_max: int
+    later: Callable[[int, Callable[[], None]], Timer]
+    """Calls a function after so many milliseconds."""
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """The place of one answer in the order of answers."""
+
+    header: bytes
+    call: KafkaCall | None = None
+    reply: Reply | None = None
+    pending: Pending[Reply] | None = None
+    held_bytes: int = 0
+    is_done: bool = False
+
+
+class KafkaConnection(asyncio.Protocol):
+    """Implements `WatchedSession`, too: the connection ends with its credential, or when it is idle for too long."""
+
+    def __init__(self, service: Service, number: int) -> None:
+        self._service = service
+        self._number = number
+        self._frames = Frames(service.message_bytes_max)
+        self._unread: deque[memoryview] = deque()
+        """Frames that came and have not begun."""
+        self._slots: deque[_Slot] = deque()
+        self._is_writable = True
+        self._is_closing = False
+        self._is_throttled = False
+        self._is_behind = False
+        self._is_beginning = False
+        self._held_out_bytes = 0
+        """Counted bytes that the system has not taken yet."""
+        self._last_request_ms = service.clock.monotonic_ms()
+        self._deadline: Timer | None = None
+        self.connection: Connection = f"kafka-{number}"
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        # Told of each byte that the system does not take, so that the rest is counted.
+        self._transport.set_write_buffer_limits(0)
+        service = self._service
+        peer = transport.get_extra_info("peername")
+        self.host = str(peer[0]) if peer else ""
+        self._authentication = service.authentication(self.host)
+        if len(service.open_connections) >= service.connections_max:
+            self._abused("connections", f"{service.connections_max} are open")
+            return
+        service.open_connections[self] = None
+        try:
+            self._authentication.connected(_certificates(transport))
+            self._entered()
+        except Unanswered as refusal:
+            self._refused(refusal)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        service = self._service
+        self._is_closing = True
+        service.open_connections.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._unread.clear()
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.pending is not None:
+                slot.pending.cancel()
+            self._release(slot.held_bytes)
+        self._release(self._held_out_bytes)
+        self._held_out_bytes = 0
+        service.callers.forget(self)
+        service.callers.left(self._number)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return
+        try:
+            self._unread.extend(self._frames.feed(data))
+        except Malformed as error:
+            self._abused("not_kafka", str(error))
+            return
+        self._begin_requests()
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._release(self._held_out_bytes)
+        self._held_out_bytes = 0
+        self._send()
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """Time of the client's last request; None while one waits for its answer."""
+        return None if self._slots else self._last_request_ms
+
+    def announce_stop(self) -> None:
+        """Answer the requests that have begun, and close the connection. Clients open another one."""
+        self._is_closing = True
+        self._unread.clear()
+        if not self._slots and not self._is_beginning:
+            self._transport.close()
+
+    def cut(self) -> None:
+        """Close the connection at once."""
+        self._is_closing = True
+        self._transport.abort()
+
+    def _entered(self) -> None:
+        """Go on as the principal of the connection, if it is known by now. Raises Unanswered."""
+        service, authentication = self._service, self._authentication
+        principal = authentication.principal
+        if principal is None:
+            if self._deadline is None:
+                self._frames.bytes_max = UNAUTHENTICATED_BYTES_MAX
+                self._deadline = service.later(service.unauthenticated_ms_max, self._was_silent)
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._frames.bytes_max = service.message_bytes_max
+        service.callers.enter(principal, self._number)
+        self.connection = service.callers.connection(principal, f"kafka-{self._number}")
+        service.callers.forget(self)
+        service.callers.watch(self, authentication.shown, self.host, principal)
+
+    def _enter_or_refuse(self) -> None:
+        try:
+            self._entered()
+        except Unanswered as refusal:
+            raise NotAuthenticated(refusal.message) from refusal
+
+    def _was_silent(self) -> None:
+        self._abused("kafka_silent", "no credential came in time")
+
+    def _begin_requests(self) -> None:
+        """Begin requests that came, as many as may be under way."""
+        if self._is_beginning:
+            return
+        self._is_beginning = True
+        calls: list[KafkaCall] = []
+        slots: list[_Slot] = []
+        try:
+            while self._unread and self._may_begin(len(calls)):
+                slot = self._understand(self._unread.popleft())
+                self._slots.append(slot)
+                if slot.call is not None:
+                    calls.append(slot.call)
+                    slots.append(slot)
+        except Malformed as error:
+            self._unread.clear()
+            self._abused("not_kafka", str(error))
+        except _NotServed as error:
+            self._unread.clear()
+            self._abused("kafka_versions", str(error))
+        except NotAuthenticated as error:
+            self._unread.clear()
+            self._refused(error)
+        finally:
+            self._is_beginning = False
+        self._begin_calls(calls, slots)
+        self._send()
+        self._read_on()
+
+    def _may_begin(self, begun: int) -> bool:
+        return not (self._is_closing or self._is_throttled or self._is_behind) and len(self._slots) < IN_FLIGHT_MAX
+
+    def _begin_calls(self, calls: Sequence[KafkaCall], slots: Sequence[_Slot]) -> None:
+        if not calls:
+            return
+        self._last_request_ms = self._service.clock.monotonic_ms()
+        for slot, pending in zip(slots, self._service.keeper.begin_all(calls), strict=True):
+            slot.pending = pending
+            pending.on_settled(partial(self._answered, slot))
+        self._is_behind = self._service.keeper.is_behind(self.connection, self._caught_up)
+
+    def _caught_up(self) -> None:
+        self._is_behind = False
+        if not self._is_closing:
+            self._begin_requests()
+
+    def _understand(self, frame: memoryview) -> _Slot:
+        """Return the place of the request's answer: answered here, or with the call to begin. Raises Malformed,
+        _NotServed, NotAuthenticated."""
+        start = request_start(frame)
+        api = APIS.get(start.api_key)
+        if start.api_key == ApiKey.API_VERSIONS:
+            return self._versions(start.api_version, frame)
+        if api is None or not api.has(start.api_version):
+            raise _NotServed(f"API {start.api_key} version {start.api_version}")
+        is_flexible = api.is_flexible(start.api_version)
+        header, body = request_header(frame, is_flexible=is_flexible)
+        response_head = response_header(header.correlation_id, is_flexible=is_flexible)
+        if api.method is None:
+            answer = self._authentication.answer(api.key, header.api_version, body)
+            if self._authentication.has_failed:
+                # As in Kafka: the client has its answer, and no second attempt on this connection.
+                self.announce_stop()
+            else:
+                self._enter_or_refuse()
+            return _answered_slot(response_head, answer)
+        if self._authentication.principal is None:
+            raise NotAuthenticated(f"{api.key.name} before authentication")
+        endpoint = self._service.endpoints.get(api.key)
+        if endpoint is None:
+            raise _NotServed(f"API {api.key.name}")
+        return _Slot(response_head, self._call(endpoint, header, body))
+
+    def _versions(self, version: int, frame: memoryview) -> _Slot:
+        api = APIS[ApiKey.API_VERSIONS]
+        # A header of an unknown version may have any form. Its answer needs the correlation id alone.
+        body = request_header(frame, is_flexible=api.is_flexible(version))[1] if api.has(version) else frame
+        head = response_header(request_start(frame).correlation_id, is_flexible=False)
+        return _answered_slot(head, answer_versions(body, version))
+
+    def _call(self, endpoint: Endpoint, header: RequestHeader, body: memoryview) -> KafkaCall:
+        service, authentication = self._service, self._authentication
+        assert authentication.principal is not None, "asked before"
+        client_id = header.client_id or ""
+        context = CallContext(
+            principal=authentication.principal,
+            # Quotas keep it as long as the server runs.
+            client_id=client_id if len(client_id) <= ID_BYTES_MAX else "",
+            host=self.host,
+            client_txn_version=1,
+            method=endpoint.rule.method,
+            connection=self.connection,
+        )
+        exchange = Exchange(endpoint.api, header.api_version, context, service.node)
+        return KafkaCall(endpoint, body, exchange, service.clock, service.message_bytes_max)
+
+    def _answered(self, slot: _Slot, done: Pending[Reply]) -> None:
+        slot.pending = None
+        call, slot.call = slot.call, None
+        assert call is not None, "only calls are answered later"
+        if self._is_closing and not self._slots:
+            return
+        error = done.error
+        if error is None:
+            slot.reply = done.result()
+        else:
+            slot.reply = call.failed(error) if isinstance(error, Unanswered) else None
+        if slot.reply is None:
+            self._abused("not_kafka", error.message if isinstance(error, Unanswered) else str(error))
+            return
+        slot.is_done = True
+        size_bytes = len(slot.reply)
+        if size_bytes >= COUNTED_BYTES_MIN:
+            slot.held_bytes = size_bytes
+            self._service.answer_limit.hold(self.connection, size_bytes)
+        self._send()
+        self._begin_requests()
+
+    def _send(self) -> None:
+        """Send the answers whose turn it is."""
+        pieces: list[Piece] = []
+        while self._is_writable and self._slots and self._slots[0].is_done:
+            slot = self._slots.popleft()
+            reply = slot.reply
+            assert reply is not None, "it is done"
+            self._held_out_bytes += slot.held_bytes
+            if reply.closes:
+                self._end()
+                break
+            if reply.throttle_ms:
+                self._throttle(reply.throttle_ms)
+            if reply.response is not None:
+                size_bytes = len(slot.header) + len(reply)
+                pieces += [size_bytes.to_bytes(_LENGTH_BYTES) + slot.header, *reply.body]
+        if pieces and not self._transport.is_closing():
+            self._transport.writelines(pieces)
+        if self._is_writable and self._held_out_bytes:
+            self._release(self._held_out_bytes)
+            self._held_out_bytes = 0
+        if self._is_closing and not self._slots:
+            self._transport.close()
+
+    def _throttle(self, throttle_ms: int) -> None:
+        """Read nothing for this long."""
+        self._is_throttled = True
+        self._service.later(throttle_ms, self._unthrottle)
+
+    def _unthrottle(self) -> None:
+        self._is_throttled = False
+        if not self._is_closing:
+            self._begin_requests()
+
+    def _read_on(self) -> None:
+        """Read from the connection, or not, as its state wants."""
+        if self._transport.is_closing():
+            return
+        if self._unread or not self._may_begin(0):
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _release(self, size_bytes: int) -> None:
+        if size_bytes:
+            self._service.answer_limit.release(self.connection, size_bytes)
+
+    def _abused(self, kind: str, details: str) -> None:
+        """Count and log a connection that does not speak as it must, and close it."""
+        self._service.abuses.count(kind, self.host, details)
+        self._end()
+
+    def _refused(self, refusal: Exception) -> None:
+        """Close the connection of a caller that may not be served. Its refusal was counted."""
+        self._end()
+
+    def _end(self) -> None:
+        self._is_closing = True
+        self._transport.close()
+
+
+class _NotServed(Exception):
+    """The request has an API or a version that is not served."""
+
+
+def _answered_slot(header: bytes, body: list[Piece]) -> _Slot:
+    return _Slot(header, reply=Reply(body, sum(map(len, body)), body), is_done=True)
+
+
+def _certificates(transport: asyncio.BaseTransport) -> tuple[bytes, ...]:
+    """Return the certificate of the peer, as DER, if the handshake verified one."""
+    of_tls: Any = transport.get_extra_info("ssl_object")
+    certificate = None if of_tls is None else of_tls.getpeercert(binary_form=True)
+    return () if certificate is None else (certificate,)

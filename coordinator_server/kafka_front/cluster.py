@@ -1,0 +1,121 @@
+"""DescribeCluster and FindCoordinator: this server, which is the only node.
+
+Source: Kafka's `KafkaApis.handleDescribeCluster` and `handleFindCoordinatorRequest`; KIP-699 (several keys), KIP-919
+(endpoint types).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from coordinator_core.assembly import Core
+from coordinator_protocol.errors import CoordinatorError
+from coordinator_runtime.pending import Pending, settled
+from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
+from coordinator_server.kafka_front.apis import ApiKey
+from coordinator_server.kafka_front.errors import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE, FrontRefused
+from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.front_settings import FrontSettings
+from coordinator_server.kafka_front.messages.describe_cluster_request import DescribeClusterRequest
+from coordinator_server.kafka_front.messages.describe_cluster_response import (
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+)
+from coordinator_server.kafka_front.messages.find_coordinator_request import FindCoordinatorRequest
+from coordinator_server.kafka_front.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
+from txn_coordinator.requests import KeyType, Located
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+_NO_NODE: Final = -1
+_SEVERAL_SINCE: Final = 4
+"""First version of FindCoordinator with several keys."""
+_UNKNOWN_TYPE: Final = -1
+_KEY_TYPES: Final[Mapping[int, int]] = MappingProxyType({0: KeyType.GROUP, 1: KeyType.TRANSACTION})
+"""The core's numbers of Kafka's types of keys. Share groups are not served."""
+
+
+class ClusterApis:
+    """Serves DescribeCluster and FindCoordinator."""
+
+    def __init__(self, core: Core, settings: FrontSettings) -> None:
+        self._reader = core.transactions.reader
+        self._access = AccessBits(core.admin.acls)
+        self._settings = settings
+
+    def describe(self, request: DescribeClusterRequest, exchange: Exchange) -> Pending[DescribeClusterResponse]:
+        """Return this server as broker and controller. Raises FrontRefused for the endpoints of controllers."""
+        if request.endpoint_type != _BROKERS:
+            known = request.endpoint_type == _CONTROLLERS
+            number = MISMATCHED_ENDPOINT_TYPE if known else UNSUPPORTED_ENDPOINT_TYPE
+            raise FrontRefused(
+                number, f"endpoint type {request.endpoint_type} is asked of a broker; ask for {_BROKERS}"
+            )
+        node, with_operations = exchange.node, request.include_cluster_authorized_operations
+        return settled(
+            DescribeClusterResponse(
+                cluster_id=self._settings.cluster_id,
+                controller_id=node.node_id,
+                brokers=(DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port),),
+                cluster_authorized_operations=(
+                    self._access.of_cluster(exchange.context) if with_operations else NOT_ASKED
+                ),
+            )
+        )
+
+    def describe_refused(
+        self, _request: DescribeClusterRequest, exchange: Exchange, error: CoordinatorError
+    ) -> DescribeClusterResponse:
+        return DescribeClusterResponse(error_code=exchange.code(error), error_message=error.message)
+
+    def find(self, request: FindCoordinatorRequest, exchange: Exchange) -> Pending[FindCoordinatorResponse]:
+        """Return this server for every key that the caller may describe."""
+        keys = _keys(request, exchange.version)
+        key_type = _KEY_TYPES.get(request.key_type, _UNKNOWN_TYPE)
+        located = self._reader.locate(key_type, keys, exchange.context)
+        return settled(_found([_coordinator(each, exchange) for each in located], exchange.version))
+
+    def find_refused(
+        self, request: FindCoordinatorRequest, exchange: Exchange, error: CoordinatorError
+    ) -> FindCoordinatorResponse:
+        located = [Located(key, error=error) for key in _keys(request, exchange.version)]
+        return _found([_coordinator(each, exchange) for each in located], exchange.version)
+
+
+def _keys(request: FindCoordinatorRequest, version: int) -> tuple[str, ...]:
+    return request.coordinator_keys if version >= _SEVERAL_SINCE else (request.key,)
+
+
+def _coordinator(located: Located, exchange: Exchange) -> Coordinator:
+    if located.error is not None:
+        return Coordinator(
+            key=located.key,
+            node_id=_NO_NODE,
+            port=_NO_NODE,
+            error_code=exchange.code(located.error),
+            error_message=located.error.message,
+        )
+    node = exchange.node
+    return Coordinator(key=located.key, node_id=node.node_id, host=node.host, port=node.port, error_message=None)
+
+
+def _found(coordinators: list[Coordinator], version: int) -> FindCoordinatorResponse:
+    if version >= _SEVERAL_SINCE:
+        return FindCoordinatorResponse(coordinators=coordinators)
+    (only,) = coordinators
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def cluster_handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, Handler]]:
+    """Yield the handlers of DescribeCluster and FindCoordinator."""
+    cluster = ClusterApis(core, settings)
+    yield ApiKey.DESCRIBE_CLUSTER, Handler(cluster.describe, cluster.describe_refused)
+    yield ApiKey.FIND_COORDINATOR, Handler(cluster.find, cluster.find_refused)

@@ -1,0 +1,37 @@
+"""Partitions as messages of Kafka name them: grouped by topic, and from some version on by topic id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+from coordinator_runtime.ports import PartitionName
+from coordinator_server.kafka_front.exchange import Exchange
+
+_OFFSETS_BY_ID_SINCE: Final = 10
+"""First OffsetCommit and OffsetFetch with topic ids instead of names."""
+
+T = TypeVar("T")
+
+
+def named(topic: str, partitions: Iterable[int]) -> list[PartitionName]:
+    """Return partitions of a topic that is named without its id."""
+    return [PartitionName(topic, b"", partition) for partition in partitions]
+
+
+def topic_id_of(topic_id: bytes, exchange: Exchange) -> bytes:
+    """Return the topic id in a request about offsets; empty if its version has none."""
+    return topic_id if exchange.version >= _OFFSETS_BY_ID_SINCE else b""
+
+
+def without_repetitions(names: Iterable[PartitionName]) -> tuple[PartitionName, ...]:
+    """Return each name once, in order. Kafka takes repetitions, and the core refuses them."""
+    return tuple(dict.fromkeys(names))
+
+
+def by_topic(items: Iterable[tuple[PartitionName, T]]) -> dict[tuple[str, bytes], list[tuple[int, T]]]:
+    """Return the values of partitions by topic name and topic id, in the order given."""
+    grouped: dict[tuple[str, bytes], list[tuple[int, T]]] = {}
+    for (topic, topic_id, partition), value in items:
+        grouped.setdefault((topic, topic_id), []).append((partition, value))
+    return grouped

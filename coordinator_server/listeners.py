@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Protocol, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
@@ -19,7 +19,7 @@ from coordinator_protocol.acls import ANONYMOUS, check_principal
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit
-from coordinator_server.addresses import Address, ListenText, is_local, parse_listen
+from coordinator_server.addresses import Address, AddressText, ListenText, is_local, parse_listen
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.grpc_front.transport_choice import open_transport
@@ -107,7 +107,8 @@ class Identities:
             certificates = CertificateNames(lambda: credentials.current.client_ca, self.names, clock)
         tokens = self.tokens if AuthenticationMethod.TOKEN in methods else None
         jwts = self.jwts if AuthenticationMethod.JWT in methods else None
-        return Authenticator(clock, tokens=tokens, jwts=jwts, certificates=certificates)
+        proven = self.tokens if AuthenticationMethod.SCRAM in methods else None
+        return Authenticator(clock, tokens=tokens, jwts=jwts, certificates=certificates, proven=proven)
 
 
 NOBODY_ASKED: Final = Identities()
@@ -144,12 +145,25 @@ class Listener(BaseModel):
             raise ValueError(
                 f"{here}: callers show certificates where tls_client_auth = required or requested; set it, with the CA"
             )
-        if {AuthenticationMethod.TOKEN, AuthenticationMethod.JWT} & methods and self.tls_certificate_file is None:
+        if AuthenticationMethod.SCRAM in methods and not self.has_scram:
+            raise ValueError(f"{here}: scram is for listeners of Kafka's protocol; use token, jwt or certificate here")
+        secrets = methods - {AuthenticationMethod.CERTIFICATE}
+        if secrets and self.tls_certificate_file is None and not (self.may_show_secrets_here and self.is_local):
             raise ValueError(
                 f"{here}: a token that travels without TLS is everybody's; set tls_certificate_file and tls_key_file"
             )
         if methods and self.principal != ANONYMOUS:
             raise ValueError(f"{here}: principal is for listeners that ask nobody; callers here say who they are")
+
+    @property
+    def has_scram(self) -> bool:
+        """True if the protocol of the listener has SCRAM."""
+        return False
+
+    @property
+    def may_show_secrets_here(self) -> bool:
+        """True if tokens may travel without TLS on this machine."""
+        return False
 
     @property
     def address(self) -> Address:
@@ -196,6 +210,20 @@ class Listener(BaseModel):
             raise refusal.of(self.listen, prefix) from refusal
 
 
+class KafkaListener(Listener):
+    """One address that speaks Kafka's protocol."""
+
+    advertised: AddressText | None = None
+
+    @property
+    def has_scram(self) -> bool:
+        return True
+
+    @property
+    def may_show_secrets_here(self) -> bool:
+        return True
+
+
 def why_unsafe(listener: Listener, *, is_asking: bool = True) -> str | None:
     """Return the danger of a listener without sufficient protection, and the reason; None if it is protected. The
     server opens such a listener only if the operator permits it (`insecure`). `is_asking` is False for the listener of
@@ -231,6 +259,23 @@ class OpenListener:
                 return f"TLS, client certificates {auth}"
 
 
+class OtherFront(Protocol):
+    """Listeners of another protocol, which share the identities and the end of the process. `kafka_front` has them."""
+
+    @property
+    def authenticators(self) -> Sequence[Authenticator | None]: ...
+
+    def credentials_by_address(self) -> Mapping[str, ReloadingCredentials | None]: ...
+
+    def numbers(self) -> ConnectionNumbers: ...
+
+    def give_back(self) -> None: ...
+
+    def announce_stop(self) -> None: ...
+
+    async def stop(self, grace_ms: int) -> None: ...
+
+
 class Listeners:
     """All listeners of one server. Implements `ServerTransport`, except for `bind`."""
 
@@ -240,6 +285,7 @@ class Listeners:
         self._authenticators: list[Authenticator | None] = []
         self._idle: IdleSessions | None = None
         self._next_check: asyncio.TimerHandle | None = None
+        self._other: OtherFront | None = None
         self.identities = NOBODY_ASKED
 
     def open(
@@ -277,8 +323,15 @@ class Listeners:
             port = transport.bind(address.host, address.port)
             self.opened.append(OpenListener(Address(address.host, port), transport, credentials))
 
+    def join(self, other: OtherFront) -> None:
+        """Add the listeners of another front, which have their addresses. It serves them itself."""
+        self._other = other
+        self._authenticators += other.authenticators
+
     async def give_back(self) -> None:
         """Release the addresses without having served them."""
+        if self._other is not None:
+            self._other.give_back()
         await self.stop(0)
         for each in self.opened:
             if is_unix(each.address.host):
@@ -287,7 +340,12 @@ class Listeners:
     @property
     def credentials(self) -> list[ReloadingCredentials]:
         """Credentials of the listeners with TLS."""
-        return [each.credentials for each in self.opened if each.credentials is not None]
+        return [each for each in self.credentials_by_address().values() if each is not None]
+
+    def credentials_by_address(self) -> dict[str, ReloadingCredentials | None]:
+        """Return the credentials of every listener; None without TLS."""
+        found = {str(each.address): each.credentials for each in self.opened}
+        return found if self._other is None else {**found, **self._other.credentials_by_address()}
 
     @property
     def first(self) -> OpenListener:
@@ -334,6 +392,8 @@ class Listeners:
     def numbers(self) -> ConnectionNumbers:
         """Return the sums of all listeners. On any thread."""
         numbers = [each.numbers() for each in self._transports]
+        if self._other is not None:
+            numbers.append(self._other.numbers())
         known = [each.open_connections for each in numbers if each.open_connections is not None]
         abuses: Counter[str] = Counter()
         for each in numbers:
@@ -348,6 +408,8 @@ class Listeners:
 
     async def announce_stop(self) -> None:
         """Tell the health services and all sessions that the process is shutting down."""
+        if self._other is not None:
+            self._other.announce_stop()
         for each in self._transports:
             await each.announce_stop()
 
@@ -355,4 +417,7 @@ class Listeners:
         """Take no further calls and wait for those under way, on all listeners at the same time."""
         if self._next_check is not None:
             self._next_check.cancel()
-        await asyncio.gather(*(each.stop(grace_ms) for each in self._transports))
+        stops = [each.stop(grace_ms) for each in self._transports]
+        if self._other is not None:
+            stops.append(self._other.stop(grace_ms))
+        await asyncio.gather(*stops)

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import structlog
 import uvloop
@@ -51,6 +51,9 @@ from coordinator_server.shard_health import ShardHealth
 from coordinator_server.traffic.quotas.opening import NO_QUOTAS
 from coordinator_server.traffic.quotas.quota_file import QuotasRefused
 
+if TYPE_CHECKING:
+    from coordinator_server.kafka_front.listeners import KafkaListeners
+
 ANSWERS_LEAVE_MS: Final = 500
 """Time limit for the last answers to leave the process when it ends."""
 
@@ -64,9 +67,10 @@ class StoreOpener(Protocol):
 
 
 class Announce(Protocol):
-    """Called once the server takes work, with its listeners; the one of the setting `listen` is first."""
+    """Called once the server takes work, with its listeners; the one of the setting `listen` is first. `kafka` has the
+    addresses that speak Kafka's protocol."""
 
-    def __call__(self, listeners: Sequence[OpenListener]) -> None: ...
+    def __call__(self, listeners: Sequence[OpenListener], kafka: Sequence[Address]) -> None: ...
 
 
 def handle_plan(config: Config) -> HandlePlan:
@@ -176,6 +180,7 @@ class _Process:
         self._signal: asyncio.Future[signal.Signals] = asyncio.Future()
         self._handles = handle_plan(config)
         self._listeners = Listeners()
+        self._kafka: KafkaListeners | None = None
         self._metrics: MetricsEndpoint | None = None
         self._metrics_credentials: ReloadingCredentials | None = None
         self._manager = ServiceManager.of(os.environ, os.getpid())
@@ -236,11 +241,48 @@ class _Process:
                 self._config.tokens_file, self._config.jwt_rules(), self._config.name_rule(), self._clock
             )
             self._listeners.open(wanted, name, SERVICE_NAMES, self._clock, options, identities)
+            self._kafka = self._open_kafka(options, identities)
+            if self._kafka is not None:
+                self._listeners.join(self._kafka)
         except (TransportMissing, TlsRefused, IdentityRefused, QuotasRefused) as refusal:
             raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
         except AddressRefused as refusal:
             raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
         self._listeners.on_failure(self._fail)
+
+    def _open_kafka(self, options: TransportOptions, identities: Identities) -> KafkaListeners | None:
+        """Take the addresses for Kafka's protocol, if there are any. Raises AddressRefused, TlsRefused."""
+        wanted = self._config.all_kafka_listeners()
+        if not wanted:
+            return None
+        # Late: its codecs take time and memory that other servers save.
+        from coordinator_server.kafka_front.listeners import KafkaListeners, KafkaOptions
+
+        kafka = KafkaListeners(
+            self._clock,
+            KafkaOptions(
+                self._config.node_id,
+                options.message_bytes_max,
+                self._config.kafka_connections_max,
+                options.levels,
+                options.idle,
+            ),
+        )
+        kafka.open(wanted, identities)
+        return kafka
+
+    async def _serve_kafka(self, kafka: KafkaListeners, server: Server) -> None:
+        from coordinator_server.kafka_front.endpoints import endpoints_of
+        from coordinator_server.kafka_front.front_settings import FrontSettings
+
+        settings = FrontSettings(
+            cluster_id=server.store_id,
+            auto_create_topics=self._config.kafka_auto_create_topics,
+            auto_create_partitions=self._config.kafka_auto_create_partitions,
+        )
+        await kafka.serve(endpoints_of(server.core, settings), server.keeper, server.answers)
+        for each in kafka.opened:
+            _log.info("serving_kafka", listen=str(each.address), advertised=str(each.advertised))
 
     def _watch_credentials(self) -> None:
         """Reload certificates, tokens and quotas when they change, for as long as the loop runs."""
@@ -273,6 +315,8 @@ class _Process:
             new_state="active",
         )
         await ShardHealth(server.core.loader, self._listeners).tell()
+        if self._kafka is not None:
+            await self._serve_kafka(self._kafka, server)
         await self._listeners.set_ready(True)
         for each in self._listeners.opened:
             _log.info(
@@ -291,7 +335,7 @@ class _Process:
                 problem=why_unsafe(insecure),
                 advice="let trusted networks in only",
             )
-        self._announce(self._listeners.opened)
+        self._announce(self._listeners.opened, [] if self._kafka is None else self._kafka.addresses)
         self._manager.ready(f"serving gRPC on {self._listeners.first.address}")
 
     def _listen_for_scrapes(self) -> MetricsEndpoint | None:
@@ -323,7 +367,7 @@ class _Process:
 
     def _connection_numbers(self) -> ConnectionNumbers:
         """Return the metrics of connections. On the thread of a scrape."""
-        by_address = {str(each.address): each.credentials for each in self._listeners.opened}
+        by_address = self._listeners.credentials_by_address()
         if self._metrics is not None:
             by_address[str(self._metrics_address(self._metrics))] = self._metrics_credentials
         certificates = {

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.errors import ErrorCode, error_name
 from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import StagedGroup
@@ -200,11 +200,3 @@ class LoopLag:
     def _tick(self) -> None:
         self._lag.observe(max(0, self._clock.monotonic_us() - self._due_us))
         self.start()
-
-
-def error_name(code: int) -> str:
-    """Return Kafka's name of a code, or the number if it has none here."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)

@@ -9,15 +9,26 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from coordinator_protocol.acls import ANONYMOUS
 from coordinator_runtime.clock import Clock
-from coordinator_server.addresses import ListenText
-from coordinator_server.listeners import AuthenticationText, Listener, PrincipalText, checked_principal, why_unsafe
+from coordinator_server.addresses import AddressText, ListenText
+from coordinator_server.listeners import (
+    AuthenticationText,
+    KafkaListener,
+    Listener,
+    PrincipalText,
+    checked_principal,
+    why_unsafe,
+)
 from coordinator_server.security.authentication import AuthenticationMethod, JwtRules, NameRule, NameSource
 from coordinator_server.security.tls import ClientAuth
-from coordinator_server.settings.setting_types import MoreListeners
+from coordinator_server.settings.setting_types import MoreKafkaListeners, MoreListeners, Positive
 from coordinator_server.traffic.quotas.opening import Quotas
 from coordinator_server.validation import SettingPath
 
 ENVIRONMENT_PREFIX: Final = "TXN_"
+METRICS_PREFIX: Final = "metrics_"
+"""Prefix of the settings of the listener for metrics."""
+KAFKA_PREFIX: Final = "kafka_"
+"""Prefix of the settings of the first listener for Kafka's protocol."""
 
 
 class AccessConfig(BaseSettings):
@@ -102,19 +113,76 @@ class AccessConfig(BaseSettings):
     and principal. No values are taken over from those of `listen`. All listeners share `connections_max` evenly:
     with one more, each has half."""
 
+    kafka_listen: AddressText | None = None
+    """HOST:PORT for clients of Kafka's protocol (docs/kafka.md); port 0 takes a free one. Not set: no such listener.
+    Any host but a loopback one needs TLS and authentication, or `insecure`."""
+
+    kafka_advertised: AddressText | None = None
+    """HOST:PORT that clients of `kafka_listen` get, and use after their first connection, if it differs from
+    `kafka_listen`. It does behind a proxy, in a container, or with 0.0.0.0."""
+
+    kafka_tls_certificate_file: SettingPath | None = None
+    """PEM file with the certificate of `kafka_listen`, which then speaks TLS only; as tls_certificate_file."""
+
+    kafka_tls_key_file: SettingPath | None = None
+    """PEM file with the key of that certificate."""
+
+    kafka_tls_client_ca_file: SettingPath | None = None
+    """PEM file with the CA certificates that sign those of clients (mTLS)."""
+
+    kafka_tls_client_auth: ClientAuth = ClientAuth.NONE
+    """Policy on the certificates of clients; as tls_client_auth."""
+
+    kafka_authentication: AuthenticationText = ""
+    """Credentials that clients of `kafka_listen` can show, separated by commas; as authentication. With `token` they
+    use SASL PLAIN, with any user name and the token as password; with `scram` SCRAM-SHA-256, with the id of the token
+    as user name. With `jwt` they use OAUTHBEARER. All of these need TLS, except on a loopback host."""
+
+    kafka_principal: PrincipalText = ANONYMOUS
+    """Principal of all clients of `kafka_listen` without authentication; as principal."""
+
+    kafka_listeners: MoreKafkaListeners = ()
+    """Further addresses for Kafka's protocol: tables `[[kafka_listeners]]`, or the same as a list in JSON. They have
+    the settings of `listeners`, and advertised."""
+
+    kafka_connections_max: Positive = 2_000
+    """Maximum number of connections of Kafka's clients, which open several each. Further ones are closed at once. All
+    such listeners share it evenly. Too small: clients are kept out. Too large: each may hold memory for a request."""
+
+    kafka_auto_create_topics: bool = False
+    """Create a topic when a Kafka client asks for its metadata and allows that, as most producers do. The client needs
+    the permission to create it. Not set: such a client gets UNKNOWN_TOPIC_OR_PARTITION. Set: a mistyped name makes a
+    topic, which stays."""
+
+    kafka_auto_create_partitions: Positive = 1
+    """Number of partitions of a topic that a Kafka client creates without a number of its own, or that is created for
+    it. Too small: few consumers can share the topic. Too large: each idle partition costs memory."""
+
     def all_listeners(self) -> tuple[Listener, ...]:
         """Return all listeners, that of `listen` first."""
         own = self.model_dump(include=set(Listener.model_fields))
         return (Listener.model_construct(**own), *self.listeners)
 
+    def all_kafka_listeners(self) -> tuple[KafkaListener, ...]:
+        """Return all listeners for Kafka's protocol, that of `kafka_listen` first."""
+        if self.kafka_listen is None:
+            return self.kafka_listeners
+        own = {name: getattr(self, KAFKA_PREFIX + name) for name in KafkaListener.model_fields}
+        return (KafkaListener.model_construct(**own), *self.kafka_listeners)
+
+    def listeners_of_all_fronts(self) -> tuple[Listener, ...]:
+        """Return the listeners of callers, whatever protocol they speak."""
+        return (*self.all_listeners(), *self.all_kafka_listeners())
+
     def check_identities(self) -> None:
-        asks_for_tokens = any(AuthenticationMethod.TOKEN in each.methods for each in self.all_listeners())
+        of_tokens = {AuthenticationMethod.TOKEN, AuthenticationMethod.SCRAM}
+        asks_for_tokens = any(of_tokens & each.methods for each in self.listeners_of_all_fronts())
         if asks_for_tokens and self.tokens_file is None:
             raise ValueError("authentication = token needs tokens_file; `txnctl token create` makes tokens")
         given = (self.jwt_key_set_file, self.jwt_issuer, self.jwt_audience)
         if any(given) and not all(given):
             raise ValueError("jwt_key_set_file, jwt_issuer and jwt_audience go together: set all of them")
-        if any(AuthenticationMethod.JWT in each.methods for each in self.all_listeners()) and not all(given):
+        if any(AuthenticationMethod.JWT in each.methods for each in self.listeners_of_all_fronts()) and not all(given):
             raise ValueError("authentication = jwt needs jwt_key_set_file, jwt_issuer and jwt_audience")
         if self.principal_pattern is not None:
             try:
@@ -139,7 +207,7 @@ class AccessConfig(BaseSettings):
 
     def quotas(self, clock: Clock) -> Quotas:
         """Return the quotas of callers. Raises QuotasRefused."""
-        listeners = self.all_listeners()
+        listeners = self.listeners_of_all_fronts()
         unasked = (each.principal for each in listeners if not each.methods)
         return Quotas.read(
             self.quotas_file,
@@ -153,7 +221,7 @@ class AccessConfig(BaseSettings):
         return NameRule(self.principal_source, self.principal_pattern)
 
     def check_safety(self, listener: Listener, prefix: str) -> None:
-        problem = None if self.insecure else why_unsafe(listener, is_asking=not prefix)
+        problem = None if self.insecure else why_unsafe(listener, is_asking=prefix != METRICS_PREFIX)
         if problem is not None:
             missing = f"{prefix}tls_certificate_file and {prefix}tls_key_file"
             if listener.tls_certificate_file is not None:

@@ -26,7 +26,8 @@ from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.lag import LagConfig
 from coordinator_server.security.tls import ClientAuth
 from coordinator_server.settings.access_config import ENVIRONMENT_PREFIX as ENVIRONMENT_PREFIX
-from coordinator_server.settings.access_config import AccessConfig
+from coordinator_server.settings.access_config import KAFKA_PREFIX, AccessConfig
+from coordinator_server.settings.access_config import METRICS_PREFIX as METRICS_PREFIX
 from coordinator_server.settings.setting_types import (
     AssignorNames,
     KeptLimit,
@@ -43,8 +44,6 @@ from partition_log.catalog.settings import FOR_EVER, Retention
 from partition_log.state import PRODUCER_EXPIRATION_MS, REMOVAL_INTERVAL_MS, PartitionConfig
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
-METRICS_PREFIX: Final = "metrics_"
-"""Prefix of the settings of the listener for metrics."""
 CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
 """Environment variable that names the TOML file if no flag does."""
 
@@ -383,6 +382,10 @@ class Config(AccessConfig):
             self.check_safety(listener, "")
             if self.transport is TransportName.NATIVE and is_unix(listener.listen):
                 raise ValueError(f"transport = native, listen = {listener.listen}: {NO_UNIX_SOCKETS}")
+        for kafka_listener in self.all_kafka_listeners():
+            kafka_listener.tls_files(KAFKA_PREFIX)
+            kafka_listener.check_authentication()
+            self.check_safety(kafka_listener, KAFKA_PREFIX)
         metrics = self.metrics_listener()
         if metrics is not None:
             metrics.tls_files(METRICS_PREFIX)
@@ -401,7 +404,7 @@ class Config(AccessConfig):
     def insecure_listeners(self) -> tuple[Listener, ...]:
         """Return the listeners that only `insecure` permits, including the one for metrics."""
         metrics = self.metrics_listener()
-        found = tuple(each for each in self.all_listeners() if why_unsafe(each) is not None)
+        found = tuple(each for each in self.listeners_of_all_fronts() if why_unsafe(each) is not None)
         return found if metrics is None or why_unsafe(metrics, is_asking=False) is None else (*found, metrics)
 
     def metrics_listener(self) -> Listener | None:
@@ -473,7 +476,7 @@ class Config(AccessConfig):
             groups=self.group_config(),
             group_waits_max=self.group_waits_max,
             lane=self.lane,
-            enforces_acls=any(each.methods for each in self.all_listeners()),
+            enforces_acls=any(each.methods for each in self.listeners_of_all_fronts()),
             super_users=self.super_user_names(),
         )
 

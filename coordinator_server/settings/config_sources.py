@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
-from coordinator_server.listeners import Listener
+from coordinator_server.listeners import KafkaListener, Listener
 from coordinator_server.settings.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
 from coordinator_server.validation import near_miss, plain
 
@@ -79,13 +79,18 @@ def _check_environment(environment: Iterable[str]) -> None:
         )
 
 
+def _known_settings(setting: str) -> Mapping[str, object]:
+    """Return the settings of a table of listeners, by name."""
+    return KafkaListener.model_fields if setting == "kafka_listeners" else Listener.model_fields
+
+
 def _complaints(error: ValidationError, origins: Mapping[str, str]) -> Iterable[str]:
     for problem in error.errors(include_url=False):
         # `listeners.0.listen` is a setting of the first of the tables.
         setting, *inner = map(str, problem["loc"] or [""])
         name, kind = ".".join([setting, *inner]), problem["type"]
         if kind == "extra_forbidden":
-            known = Listener.model_fields if inner else Config.model_fields
+            known = _known_settings(setting) if inner else Config.model_fields
             listed = f"; there are {', '.join(known)}" if inner else "; `txnctl config show` lists all settings"
             yield f"{name} ({origins[setting]}) is unknown{near_miss(name.rpartition('.')[2], known) or listed}"
         elif kind == "missing" and inner:

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from coordinator_server.listeners import Listener
+from coordinator_server.listeners import KafkaListener, Listener
 from group_coordinator.assignors import SERVER_ASSIGNORS
 from partition_log.catalog.settings import FOR_EVER
 
@@ -47,6 +47,7 @@ def _listeners(value: object) -> object:
 
 
 MoreListeners = Annotated[tuple[Listener, ...], NoDecode, BeforeValidator(_listeners)]
+MoreKafkaListeners = Annotated[tuple[KafkaListener, ...], NoDecode, BeforeValidator(_listeners)]
 AssignorNames = Annotated[str, AfterValidator(_checked_assignors)]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]

@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
+from coordinator_server.addresses import Address
 from coordinator_server.listeners import OpenListener
 from coordinator_server.security import reloading_credentials
 from coordinator_server.settings.config import Config
@@ -75,7 +76,7 @@ def serve(opener: process.StoreOpener, config_type: type[Config] = Config) -> No
     flags = vars(parser.parse_args())
     del flags["command"]
 
-    def announce(listeners: Sequence[OpenListener]) -> None:
+    def announce(listeners: Sequence[OpenListener], kafka: Sequence[Address]) -> None:
         print(f"test server: gRPC on {listeners[0].address}, data in {flags['data_dir']}", flush=True)
 
     config = config_type.model_construct(**dict(load_config(None, flags).config))

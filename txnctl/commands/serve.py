@@ -18,6 +18,7 @@ from txnctl.commands.options import Output
 from txnctl.output import Column, OutputFormat, Row, Value, print_list
 
 if TYPE_CHECKING:
+    from coordinator_server.addresses import Address
     from coordinator_server.listeners import OpenListener
     from coordinator_server.settings.config import Config
     from coordinator_server.settings.config_sources import LoadedConfig
@@ -113,11 +114,13 @@ def run_server(config: Config) -> None:
     """Run a server until the end of the process. Raises CommandFailed if it cannot start."""
     from coordinator_server.process import end_process, run
 
-    def announce(listeners: Sequence[OpenListener]) -> None:
+    def announce(listeners: Sequence[OpenListener], kafka: Sequence[Address]) -> None:
         first, *others = listeners
         typer.echo(f"txnctl: serving gRPC on {first.address}, data in {config.data_dir} ({_how(first)})")
         for each in others:
             typer.echo(f"txnctl: serving gRPC on {each.address}, too ({_how(each)})")
+        for address in kafka:
+            typer.echo(f"txnctl: serving Kafka's protocol on {address}")
 
     end_process(run(config, announce))
 
@@ -143,11 +146,13 @@ def dev(
     flags |= {name: value for name, value in given.items() if value is not None}
     data_dir = Path(tempfile.mkdtemp(prefix="txnctl-dev-"))
 
-    def announce(listeners: Sequence[OpenListener]) -> None:
+    def announce(listeners: Sequence[OpenListener], kafka: Sequence[Address]) -> None:
         first = listeners[0]
         typer.echo(
             f"txnctl dev: gRPC on {first.address}, data in {data_dir} until Ctrl-C, which removes it ({_how(first)})"
         )
+        for address in kafka:
+            typer.echo(f"txnctl dev: Kafka's protocol on {address}")
 
     try:
         status = run(load_settings(None, {"data_dir": data_dir} | flags), announce)

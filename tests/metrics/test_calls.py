@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import log_pb2, transaction_pb2
-from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.errors import ErrorCode, error_name
 from coordinator_protocol.methods import Method
 from coordinator_runtime.ports import CallContext
 from coordinator_server.build import METHODS_OF, SERVICES
@@ -16,7 +16,7 @@ from coordinator_server.calls import CallStatus
 from coordinator_server.grpc_front.dispatcher import endpoint_table
 from coordinator_server.grpc_front.grpc_call import GrpcCall
 from coordinator_server.metrics.instruments import Histogram, Values
-from coordinator_server.metrics.server import CallNumbers, error_name
+from coordinator_server.metrics.server import CallNumbers
 
 REQUESTS, ERRORS = "txn_rpc_requests_total", "txn_rpc_errors_total"
 

@@ -1,0 +1,78 @@
+"""A client of the Kafka front without bytes: it gives generated requests to the handlers, and gets the responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from coordinator_protocol.errors import CoordinatorError
+from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.ports import CallContext
+from coordinator_server.addresses import NodeAddress
+from coordinator_server.kafka_front.apis import APIS, ApiKey
+from coordinator_server.kafka_front.endpoints import handlers
+from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.front_settings import FrontSettings
+from coordinator_server.kafka_front.kafka_call import IMPLICIT_SINCE
+from coordinator_server.kafka_front.messages.tables import API_DEFINITIONS
+from tests.harness.world import World
+
+NODE = NodeAddress(1, "kafka.test", 9092)
+SETTINGS = FrontSettings(cluster_id="cluster-of-tests")
+CALLER = CallContext(client_id="a-kafka-client", host="1.2.3.4", client_txn_version=1, connection="kafka-1")
+
+
+class KafkaCaller:
+    """Calls the handlers of a world. A refusal of the whole call becomes a response, as the gatekeeper wants it."""
+
+    def __init__(self, world: World, context: CallContext = CALLER, settings: FrontSettings = SETTINGS) -> None:
+        self._world = world
+        self._settings = settings
+        self._context = context
+        self.codes: set[int] = set()
+        """Error codes of the newest call."""
+
+    @property
+    def _handlers(self) -> Mapping[ApiKey, Handler]:
+        return dict(handlers(self._world.inside.core, self._settings))
+
+    def begin(self, key: ApiKey, version: int, request: Any, **context: Any) -> Pending[Any]:
+        """Begin a call. Fields of its context may be replaced."""
+        assert APIS[key].has(version), f"{key.name} {version} is not advertised"
+        handler, exchange = self._handlers[key], self._exchange(key, version, **context)
+        self.codes = exchange.codes
+        try:
+            pending = handler.serve(request, exchange)
+        except CoordinatorError as error:
+            pending = failed(error)
+        answered = pending.answer_error(lambda error: handler.refused(request, exchange, error))
+        return answered.map(lambda response: _encodable(key, version, response))
+
+    def refused(self, key: ApiKey, version: int, request: Any, error: CoordinatorError) -> Any:
+        """Return the response to a call that is refused before it begins."""
+        return self._handlers[key].refused(request, self._exchange(key, version), error)
+
+    def _exchange(self, key: ApiKey, version: int, **context: Any) -> Exchange:
+        api = APIS[key]
+        assert api.method is not None, f"the connection answers {key.name} itself"
+        txn_version = 2 if version >= IMPLICIT_SINCE.get(key, version + 1) else 1
+        fields = {"method": api.method.value, "client_txn_version": txn_version, **context}
+        return Exchange(api, version, msgspec.structs.replace(self._context, **fields), NODE)
+
+    def call(self, key: ApiKey, version: int, request: Any, **context: Any) -> Any:
+        """Return the response, once everything staged is durable."""
+        pending = self.begin(key, version, request, **context)
+        self._world.flush()
+        if not pending.is_settled:
+            self._world.settle()
+        assert pending.is_settled, f"{key.name} waits"
+        return pending.result()
+
+
+def _encodable(key: ApiKey, version: int, response: Any) -> Any:
+    """Return the response, of which this version can hold every value. A producer may want none."""
+    if response is not None:
+        API_DEFINITIONS[key].encoder()(response, version)
+    return response

@@ -1,0 +1,194 @@
+"""A connection of a Kafka client without a network: a transport by hand, on a manual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from coordinator_protocol.methods import METHODS, Method
+from coordinator_runtime.pending import Pending
+from coordinator_server.addresses import NodeAddress
+from coordinator_server.kafka_front.abuses import Abuses
+from coordinator_server.kafka_front.apis import APIS, ApiKey
+from coordinator_server.kafka_front.connection import KafkaConnection, Service
+from coordinator_server.kafka_front.endpoints import codec_of
+from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.kafka_call import Endpoint
+from coordinator_server.kafka_front.messages.heartbeat_response import HeartbeatResponse
+from coordinator_server.kafka_front.sasl import Authentication
+from coordinator_server.security.authentication import AuthenticationMethod, Authenticator, Callers
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
+from coordinator_server.traffic.gatekeeper import Gatekeeper
+from coordinator_server.traffic.metering import Keeper
+from tests.harness.manual_clock import ManualClock
+
+VERSION = 0
+"""Version of every request here: no tagged fields, so that a frame is easy to write."""
+
+
+class HandTimer:
+    """A call that a test makes due."""
+
+    def __init__(self, due_ms: int, act: Callable[[], None]) -> None:
+        self.due_ms, self.act = due_ms, act
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class HandTransport:
+    """Implements the part of `asyncio.Transport` that a connection uses."""
+
+    def __init__(self, host: str = "10.0.0.7") -> None:
+        self.written = bytearray()
+        self.is_closed = False
+        self.is_aborted = False
+        self.is_reading = True
+        self._host = host
+
+    def get_extra_info(self, name: str) -> object:
+        return (self._host, 4711) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        assert high == 0, "so that every byte that waits is noticed"
+
+    def writelines(self, pieces: Iterable[bytes | memoryview]) -> None:
+        assert not self.is_closed, "written to a closed connection"
+        for piece in pieces:
+            self.written += piece
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_closed = self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+class Line:
+    """One listener, whose calls of Heartbeat wait until a test answers them, and one connection to it."""
+
+    def __init__(
+        self,
+        *,
+        methods: frozenset[AuthenticationMethod] = frozenset(),
+        authenticator: Authenticator | None = None,
+        keeper: Callable[[Gatekeeper, ManualClock], Keeper] | None = None,
+        message_bytes_max: int = 1 << 20,
+        connections_max: int = 10,
+        handlers: Mapping[ApiKey, Handler] | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.answers = AnswerBytes(AnswerLimits())
+        self.gatekeeper = Gatekeeper(Admission(AdmissionLimits(), lambda: 0), self.clock, answer_limit=self.answers)
+        self.abuses = Abuses(self.clock)
+        self.callers = Callers(authenticator)
+        self.timers: list[HandTimer] = []
+        self.begun: list[tuple[Any, Exchange, Pending[Any]]] = []
+        served = {ApiKey.HEARTBEAT: Handler(self._serve, _refused)} if handlers is None else handlers
+        self.service = Service(
+            endpoints={
+                key: Endpoint(APIS[key], METHODS[cast(Method, APIS[key].method)], *codec_of(APIS[key]), handler)
+                for key, handler in served.items()
+            },
+            keeper=self.gatekeeper if keeper is None else keeper(self.gatekeeper, self.clock),
+            clock=self.clock,
+            node=NodeAddress(1, "kafka.test", 9092),
+            callers=self.callers,
+            authentication=partial(Authentication, methods, self.callers),
+            message_bytes_max=message_bytes_max,
+            unauthenticated_ms_max=10_000,
+            answer_limit=self.answers,
+            abuses=self.abuses,
+            open_connections={},
+            connections_max=connections_max,
+            later=self._later,
+        )
+        self.gatekeeper.open()
+        self.connection, self.transport = self.connect()
+
+    def connect(self) -> tuple[KafkaConnection, HandTransport]:
+        connection, transport = KafkaConnection(self.service, len(self.service.open_connections) + 1), HandTransport()
+        connection.connection_made(cast(asyncio.BaseTransport, transport))
+        return connection, transport
+
+    def send(self, *frames: bytes) -> None:
+        """Send frames in one piece."""
+        self.connection.data_received(b"".join(frames))
+
+    def answer(self, number: int, code: int = 0) -> None:
+        """Answer the call that began as this one."""
+        self.begun[number][2].succeed(HeartbeatResponse(error_code=code))
+
+    def answered(self) -> list[int]:
+        """Return the correlation ids of the answers so far, in order."""
+        return [int.from_bytes(body[:4], "big") for body in self.bodies()]
+
+    def bodies(self) -> list[bytes]:
+        """Return the answers so far, each with its header."""
+        written, found = bytes(self.transport.written), []
+        while written:
+            size = int.from_bytes(written[:4], "big")
+            found.append(written[4 : 4 + size])
+            written = written[4 + size :]
+        return found
+
+    def advance(self, elapsed_ms: int) -> None:
+        self.clock.advance(elapsed_ms)
+        for timer in self.timers[:]:
+            if timer.due_ms <= self.clock.monotonic_ms() and not timer.is_cancelled:
+                self.timers.remove(timer)
+                timer.act()
+
+    def _serve(self, request: Any, exchange: Exchange) -> Pending[Any]:
+        reply: Pending[Any] = Pending()
+        reply.on_cancel = reply.give_up
+        self.begun.append((request, exchange, reply))
+        return reply
+
+    def _later(self, delay_ms: int, act: Callable[[], None]) -> HandTimer:
+        timer = HandTimer(self.clock.monotonic_ms() + delay_ms, act)
+        self.timers.append(timer)
+        return timer
+
+
+def _refused(_request: Any, exchange: Exchange, error: Any) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=exchange.code(error))
+
+
+def frame(key: int, version: int, correlation_id: int, body: bytes = b"", client_id: str = "client") -> bytes:
+    """Return a request with a header of version 1, and its length before it."""
+    name = client_id.encode()
+    content = b"".join(
+        (
+            key.to_bytes(2, "big"),
+            version.to_bytes(2, "big"),
+            correlation_id.to_bytes(4, "big"),
+            len(name).to_bytes(2, "big"),
+            name,
+            body,
+        )
+    )
+    return len(content).to_bytes(4, "big") + content
+
+
+def heartbeat(correlation_id: int, group: str = "g") -> bytes:
+    """Return a Heartbeat of version 0."""
+    return frame(ApiKey.HEARTBEAT, VERSION, correlation_id, _text(group) + b"\0\0\0\1" + _text("member"))
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return len(encoded).to_bytes(2, "big") + encoded

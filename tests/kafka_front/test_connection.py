@@ -1,0 +1,338 @@
+"""One connection of a Kafka client: the order of answers, its bounds, its end, and what it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+
+import pytest
+
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.pending import Pending, settled
+from coordinator_server.kafka_front.apis import APIS, ApiKey
+from coordinator_server.kafka_front.connection import IN_FLIGHT_MAX, UNAUTHENTICATED_BYTES_MAX
+from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.messages.heartbeat_response import HeartbeatResponse
+from coordinator_server.security.authentication import (
+    AuthenticationMethod,
+    Authenticator,
+    Proven,
+    Reason,
+    Unauthenticated,
+)
+from coordinator_server.security.scram import Verifier, verifier_of
+from coordinator_server.traffic.metering import Keeper, Metering
+from coordinator_server.traffic.quotas.budgets import Budgets
+from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules, Rate
+from tests.harness.kafka_line import Line, frame, heartbeat
+from tests.harness.manual_clock import ManualClock
+
+API_VERSIONS_0 = frame(ApiKey.API_VERSIONS, 0, 7)
+
+
+class OneToken:
+    """Knows one token."""
+
+    known = "txl_right"
+    scram = verifier_of(known, b"salt")
+
+    def of_token(self, token: str) -> str:
+        if token != self.known:
+            raise Unauthenticated(Reason.UNKNOWN_TOKEN)
+        return "User:etl"
+
+    def verifier(self, token_id: str) -> Verifier | None:
+        return self.scram if token_id == "right" else None
+
+    def of_proven(self, proven: Proven) -> str:
+        if proven != Proven("right", self.scram):
+            raise Unauthenticated(Reason.UNKNOWN_TOKEN)
+        return "User:etl"
+
+
+def asking_line() -> Line:
+    return Line(
+        methods=frozenset({AuthenticationMethod.TOKEN, AuthenticationMethod.SCRAM}),
+        authenticator=Authenticator(ManualClock(), tokens=OneToken(), proven=OneToken()),
+    )
+
+
+def handshake(mechanism: str = "PLAIN") -> bytes:
+    return frame(ApiKey.SASL_HANDSHAKE, 1, 1, len(mechanism).to_bytes(2, "big") + mechanism.encode())
+
+
+def credentials(password: str) -> bytes:
+    return sasl(b"\0anybody\0" + password.encode())
+
+
+def sasl(message: bytes) -> bytes:
+    return frame(ApiKey.SASL_AUTHENTICATE, 0, 2, len(message).to_bytes(4, "big") + message)
+
+
+def prove(line: Line, user: str, password: str) -> tuple[int, bytes]:
+    """Go through SCRAM. Return the error code and the last message of the server."""
+    line.send(handshake("SCRAM-SHA-256"))
+    bare = f"n={user},r=abc"
+    line.send(sasl(f"n,,{bare}".encode()))
+    sent = line.bodies()[-1][12:]
+    fields = dict(part.split("=", 1) for part in sent.decode().split(","))
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), b64decode(fields["s"]), int(fields["i"]))
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    without_proof = f"c=biws,r={fields['r']}"
+    signed = f"{bare},{sent.decode()},{without_proof}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
+    line.send(sasl(f"{without_proof},p=".encode() + proof))
+    body = line.bodies()[-1]
+    return int.from_bytes(body[4:6], "big"), body[12:]
+
+
+async def test_answers_leave_in_the_order_of_the_requests() -> None:
+    line = Line()
+    line.send(heartbeat(1), heartbeat(2), heartbeat(3))
+    assert len(line.begun) == 3, "all begin at once"
+    line.answer(2)
+    line.answer(1)
+    assert line.answered() == []
+    line.answer(0)
+    assert line.answered() == [1, 2, 3]
+
+
+async def test_requests_come_in_pieces_of_any_size() -> None:
+    line = Line()
+    for byte in heartbeat(1) + heartbeat(2):
+        line.connection.data_received(bytes([byte]))
+    assert len(line.begun) == 2
+
+
+async def test_too_many_requests_in_flight_stop_the_reading_and_go_on_with_the_answers() -> None:
+    line = Line()
+    line.send(*(heartbeat(number) for number in range(IN_FLIGHT_MAX + 2)))
+    assert len(line.begun) == IN_FLIGHT_MAX
+    assert not line.transport.is_reading
+    line.answer(0)
+    line.answer(1)
+    assert len(line.begun) == IN_FLIGHT_MAX + 2
+    line.answer(2)
+    assert line.transport.is_reading
+
+
+async def test_a_client_that_is_gone_cancels_its_calls() -> None:
+    line = Line()
+    line.send(heartbeat(1), heartbeat(2))
+    line.connection.connection_lost(None)
+    assert all(reply.is_settled for _request, _exchange, reply in line.begun)
+    assert line.gatekeeper.unanswered_calls == 0
+    assert not line.service.open_connections
+    assert line.connection.closed.done()
+
+
+async def test_a_client_that_does_not_read_has_its_answers_counted_until_it_does() -> None:
+    big = b"x" * 10_000
+    handler = Handler(lambda _request, _exchange: settled(big), lambda _request, _exchange, _error: big)
+    line = Line(handlers={ApiKey.HEARTBEAT: handler})
+    endpoint = line.service.endpoints[ApiKey.HEARTBEAT]
+    object.__setattr__(endpoint, "encode", lambda response, _version: [response])
+    line.connection.pause_writing()
+    line.send(heartbeat(1), heartbeat(2))
+    assert line.answers.held_bytes == 20_000
+    assert line.answered() == []
+    line.connection.resume_writing()
+    assert line.answers.held_bytes == 0
+    assert line.answered() == [1, 2]
+
+
+async def test_a_connection_that_ends_releases_the_answers_that_it_did_not_take() -> None:
+    big = b"x" * 10_000
+    line = Line(handlers={ApiKey.HEARTBEAT: Handler(lambda *_: settled(big), lambda *_: big)})
+    object.__setattr__(line.service.endpoints[ApiKey.HEARTBEAT], "encode", lambda response, _version: [response])
+    line.connection.pause_writing()
+    line.send(heartbeat(1))
+    line.connection.connection_lost(ConnectionResetError())
+    assert line.answers.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"GET / HTTP/1.1\r\n", "not_kafka"),
+        (b"\x16\x03\x01\x02\x00\x01", "not_kafka"),
+        (b"PRI * HTTP/2.0\r\n\r\n", "not_kafka"),
+        (b"\x7f\xff\xff\xff", "not_kafka"),
+        (b"\xff\xff\xff\xff", "not_kafka"),
+        (b"\0\0\0\2\0\0", "not_kafka"),
+        (frame(ApiKey.HEARTBEAT, 0, 1, b"\0\1g"), "not_kafka"),
+        (frame(ApiKey.HEARTBEAT, 99, 1), "kafka_versions"),
+        (frame(4, 0, 1), "kafka_versions"),
+        (frame(ApiKey.PRODUCE, 2, 1), "kafka_versions"),
+    ],
+)
+async def test_what_is_no_request_closes_the_connection_and_is_counted(start: bytes, kind: str) -> None:
+    line = Line()
+    line.send(start)
+    assert line.transport.is_closed
+    assert line.abuses.counts == {kind: 1}
+    assert line.answered() == []
+
+
+async def test_requests_before_a_bad_one_have_begun() -> None:
+    line = Line()
+    line.send(heartbeat(1), frame(4, 0, 2), heartbeat(3))
+    assert len(line.begun) == 1
+    assert line.transport.is_closed
+
+
+async def test_a_version_of_api_versions_that_is_too_new_is_answered_in_version_0() -> None:
+    line = Line()
+    line.send(frame(ApiKey.API_VERSIONS, 99, 5, b"whatever it has"))
+    (body,) = line.bodies()
+    assert body == b"\0\0\0\5" + b"\0\x23" + b"\0\0\0\1" + b"\0\x12" + b"\0\0" + b"\0\4"
+    assert not line.transport.is_closed
+
+
+async def test_before_authentication_only_versions_and_sasl_are_served() -> None:
+    line = asking_line()
+    line.send(API_VERSIONS_0)
+    assert line.answered() == [7]
+    line.send(heartbeat(8))
+    assert line.transport.is_closed
+    assert not line.begun
+
+
+async def test_a_token_is_the_password_of_plain() -> None:
+    line = asking_line()
+    line.send(handshake(), credentials("txl_right"))
+    assert line.answered() == [1, 2]
+    line.send(heartbeat(3))
+    assert [exchange.context.principal for _request, exchange, _reply in line.begun] == ["User:etl"]
+    assert all(timer.is_cancelled for timer in line.timers)
+
+
+async def test_wrong_credentials_are_refused_and_close_the_connection() -> None:
+    line = asking_line()
+    line.send(handshake(), credentials("txl_wrong"))
+    _handshake, refusal = line.bodies()
+    assert int.from_bytes(refusal[4:6], "big") == 58
+    assert b"txl_wrong" not in refusal
+    line.send(heartbeat(3))
+    assert line.transport.is_closed
+    assert not line.begun
+
+
+async def test_a_mechanism_that_is_not_there_is_refused_with_those_that_are() -> None:
+    line = asking_line()
+    line.send(handshake("GSSAPI"))
+    (body,) = line.bodies()
+    assert body[4:] == b"\0\x21" + b"\0\0\0\2" + b"\0\5PLAIN" + b"\0\x0dSCRAM-SHA-256"
+
+
+async def test_scram_proves_a_token_and_does_not_carry_it() -> None:
+    line = asking_line()
+    code, last = prove(line, "right", "txl_right")
+    assert code == 0
+    assert last.startswith(b"v=")
+    line.send(heartbeat(3))
+    assert [exchange.context.principal for _request, exchange, _reply in line.begun] == ["User:etl"]
+
+
+@pytest.mark.parametrize(("user", "password"), [("right", "txl_wrong"), ("wrong", "txl_right")])
+async def test_scram_refuses_another_token_and_another_user_in_the_same_way(user: str, password: str) -> None:
+    line = asking_line()
+    assert prove(line, user, password)[0] == 58
+    assert line.transport.is_closed
+
+
+async def test_an_unknown_user_has_a_salt_that_stays() -> None:
+    salts = set()
+    for _attempt in range(2):
+        line = asking_line()
+        line.send(handshake("SCRAM-SHA-256"), sasl(b"n,,n=unknown,r=abc"))
+        salts.add(line.bodies()[-1].split(b",s=")[1])
+    assert len(salts) == 1
+
+
+async def test_a_silent_connection_is_closed_before_authentication() -> None:
+    line = asking_line()
+    line.advance(9_999)
+    assert not line.transport.is_closed
+    line.advance(1)
+    assert line.transport.is_closed
+    assert line.abuses.counts == {"kafka_silent": 1}
+
+
+async def test_frames_are_small_before_authentication() -> None:
+    line = asking_line()
+    line.send((UNAUTHENTICATED_BYTES_MAX + 1).to_bytes(4, "big"))
+    assert line.transport.is_closed
+    served = Line()
+    served.send((UNAUTHENTICATED_BYTES_MAX + 1).to_bytes(4, "big"))
+    assert not served.transport.is_closed
+
+
+async def test_more_connections_than_allowed_are_closed_at_once() -> None:
+    line = Line(connections_max=1)
+    _connection, transport = line.connect()
+    assert transport.is_closed
+    assert len(line.service.open_connections) == 1
+
+
+async def test_a_quota_serves_the_request_says_how_long_to_pause_and_reads_nothing_meanwhile() -> None:
+    def metered(gatekeeper: Keeper, clock: ManualClock) -> Keeper:
+        rules = QuotaRules([QuotaRow(principal="User:*", rates={Rate.REQUESTS: 1})])
+        return Metering(gatekeeper, Budgets(clock, lambda: rules), clock, lambda _ms, act: act())
+
+    line = Line(keeper=metered)
+    for number in range(40):
+        line.send(heartbeat(number))
+        if len(line.begun) > number:
+            line.answer(number)
+    assert len(line.begun) < 40, "not read during the pause"
+    assert not line.transport.is_reading
+    assert line.answered() == list(range(len(line.begun))), "those that began are served"
+    line.advance(60_000)
+    assert line.transport.is_reading
+    assert len(line.begun) > 0
+
+
+async def test_a_server_that_stops_answers_what_has_begun_and_closes() -> None:
+    line = Line()
+    line.send(heartbeat(1))
+    line.connection.announce_stop()
+    line.send(heartbeat(2))
+    assert not line.transport.is_closed
+    line.answer(0)
+    assert line.answered() == [1]
+    assert line.transport.is_closed
+    assert len(line.begun) == 1
+
+
+async def test_an_idle_connection_is_one_without_requests() -> None:
+    line = Line()
+    line.advance(5_000)
+    line.send(heartbeat(1))
+    assert line.connection.idle_since_ms is None
+    line.answer(0)
+    line.advance(1_000)
+    assert line.connection.idle_since_ms == line.clock.monotonic_ms() - 1_000
+    line.connection.announce_stop()
+    assert line.transport.is_closed
+
+
+async def test_a_defect_answers_this_request_alone() -> None:
+    def fail(_request: object, _exchange: Exchange) -> Pending[object]:
+        raise ZeroDivisionError("our bug")
+
+    def refused(_request: object, exchange: Exchange, error: object) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=exchange.code(error))  # type: ignore[arg-type]
+
+    line = Line(handlers={ApiKey.HEARTBEAT: Handler(fail, refused)})
+    line.send(heartbeat(1), API_VERSIONS_0)
+    assert line.answered() == [1, 7]
+    assert line.bodies()[0][4:] == b"\xff\xff"
+    assert ErrorCode.UNKNOWN_SERVER_ERROR == -1
+
+
+def test_every_api_that_the_core_answers_counts_as_a_method() -> None:
+    own = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert {api.key for api in APIS.values() if api.method is None} == own

@@ -18,7 +18,6 @@ from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.older_codes import known_code
 
 FETCH_SESSION_ID_NOT_FOUND: Final = 70
-INVALID_FETCH_SESSION_EPOCH: Final = 71
 INVALID_REQUIRED_ACKS: Final = 21
 INVALID_REPLICATION_FACTOR: Final = 38
 INVALID_REPLICA_ASSIGNMENT: Final = 39

@@ -30,7 +30,7 @@ class RecordsConverter:
         return accepted | {_KAFKA}
 
     def convert(self, batch: ReadBatch, accepted: frozenset[Encoding]) -> Pending[ReadBatch]:
-        """Return a batch of Kafka's in our encoding. Errors: Refused CORRUPT_MESSAGE if nobody can read it,
+        """Return a batch of Kafka's in our encoding. Errors: Refused CORRUPT_MESSAGE if it is unreadable,
         KAFKA_STORAGE_ERROR if the worker died."""
         header, stored = batch
         answer = partial(_answer, header)
@@ -40,8 +40,8 @@ class RecordsConverter:
 
 
 def records_or_reason(batch: bytes) -> bytes | str:
-    """Return a stored batch of Kafka's in our encoding, or the reason why nobody can read it. A module-level function,
-    so that another process can run it."""
+    """Return a stored batch of Kafka's in our encoding, or the reason why it is unreadable. A module-level function, so
+    that another process can run it."""
     try:
         return to_records(batch)
     except NotConvertible as error:

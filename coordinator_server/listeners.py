@@ -250,13 +250,18 @@ class OpenListener:
     @property
     def protection(self) -> str:
         """Protection in words, for the log and the line that reports that the server serves."""
-        match self.credentials:
-            case None:
-                return "plaintext"
-            case ReloadingCredentials(client_auth=ClientAuth.NONE):
-                return "TLS"
-            case ReloadingCredentials(client_auth=auth):
-                return f"TLS, client certificates {auth}"
+        return protection_of(self.credentials)
+
+
+def protection_of(credentials: ReloadingCredentials | None) -> str:
+    """Return the protection of a listener with these credentials, in words."""
+    match credentials:
+        case None:
+            return "plaintext"
+        case ReloadingCredentials(client_auth=ClientAuth.NONE):
+            return "TLS"
+        case ReloadingCredentials(client_auth=auth):
+            return f"TLS, client certificates {auth}"
 
 
 class OtherFront(Protocol):

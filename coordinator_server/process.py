@@ -36,7 +36,7 @@ from coordinator_server.host.handles import HandlePlan, TooFewHandles, plan_hand
 from coordinator_server.host.memory import MemoryKeeper, loading_for_good
 from coordinator_server.host.service_manager import ServiceManager
 from coordinator_server.idle_sessions import IdleSessions
-from coordinator_server.listeners import Identities, Listeners, OpenListener, why_unsafe
+from coordinator_server.listeners import Identities, Listeners, OpenListener, protection_of, why_unsafe
 from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import audit_file, configure_logs
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
@@ -282,7 +282,8 @@ class _Process:
         )
         await kafka.serve(endpoints_of(server.core, settings), server.keeper, server.answers)
         for each in kafka.opened:
-            _log.info("serving_kafka", listen=str(each.address), advertised=str(each.advertised))
+            protection = protection_of(each.credentials)
+            _log.info("serving", listen=str(each.address), transport="kafka", protection=protection)
 
     def _watch_credentials(self) -> None:
         """Reload certificates, tokens and quotas when they change, for as long as the loop runs."""

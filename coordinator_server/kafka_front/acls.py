@@ -19,7 +19,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front import acl_numbers as numbers
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.items import each_by_itself
 from coordinator_server.kafka_front.messages.create_acls_request import AclCreation, CreateAclsRequest
 from coordinator_server.kafka_front.messages.create_acls_response import AclCreationResult, CreateAclsResponse
@@ -46,7 +46,7 @@ class AclApis:
     def __init__(self, core: Core) -> None:
         self._acls = core.admin.acls
 
-    def describe(self, request: DescribeAclsRequest, exchange: Exchange) -> Pending[DescribeAclsResponse]:
+    def describe(self, request: DescribeAclsRequest, exchange: KafkaExchange) -> Pending[DescribeAclsResponse]:
         """Return the rules that match the filter, by resource. Raises Refused."""
         wanted = _filters(request)
         found = self._acls.describe(AclFilter(principal=request.principal_filter), exchange.context).acls
@@ -56,11 +56,11 @@ class AclApis:
         return settled(DescribeAclsResponse(error_message=None, resources=resources))
 
     def describe_refused(
-        self, _request: DescribeAclsRequest, exchange: Exchange, error: CoordinatorError
+        self, _request: DescribeAclsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> DescribeAclsResponse:
         return DescribeAclsResponse(error_code=exchange.code(error), error_message=error.message)
 
-    def create(self, request: CreateAclsRequest, exchange: Exchange) -> Pending[CreateAclsResponse]:
+    def create(self, request: CreateAclsRequest, exchange: KafkaExchange) -> Pending[CreateAclsResponse]:
         """Add rules, each by itself; durable and in force when answered. Raises Refused for too many."""
         _check_count(len(request.creations))
 
@@ -72,11 +72,11 @@ class AclApis:
         return created.map(lambda results: CreateAclsResponse(results=results))
 
     def create_refused(
-        self, request: CreateAclsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: CreateAclsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> CreateAclsResponse:
         return CreateAclsResponse(results=[_not_created(exchange, each, error) for each in request.creations])
 
-    def delete(self, request: DeleteAclsRequest, exchange: Exchange) -> Pending[DeleteAclsResponse]:
+    def delete(self, request: DeleteAclsRequest, exchange: KafkaExchange) -> Pending[DeleteAclsResponse]:
         """Delete the rules that match each filter; durably out of force when answered. Raises Refused for too many."""
         _check_count(len(request.filters))
 
@@ -94,7 +94,7 @@ class AclApis:
         return deleted.map(lambda results: DeleteAclsResponse(filter_results=results))
 
     def delete_refused(
-        self, request: DeleteAclsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: DeleteAclsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> DeleteAclsResponse:
         return DeleteAclsResponse(filter_results=[_not_deleted(exchange, each, error) for each in request.filters])
 
@@ -172,17 +172,17 @@ def _deleted(acl: Acl) -> DeleteAclsMatchingAcl:
     )
 
 
-def _not_created(exchange: Exchange, _creation: AclCreation, error: CoordinatorError) -> AclCreationResult:
+def _not_created(exchange: KafkaExchange, _creation: AclCreation, error: CoordinatorError) -> AclCreationResult:
     return AclCreationResult(error_code=exchange.code(error), error_message=error.message)
 
 
-def _not_deleted(exchange: Exchange, _filter: DeleteAclsFilter, error: CoordinatorError) -> DeleteAclsFilterResult:
+def _not_deleted(exchange: KafkaExchange, _filter: DeleteAclsFilter, error: CoordinatorError) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(error_code=exchange.code(error), error_message=error.message)
 
 
-def acl_handlers(core: Core) -> Iterator[tuple[ApiKey, Handler]]:
+def acl_handlers(core: Core) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of the APIs of access rules."""
     acls = AclApis(core)
-    yield ApiKey.DESCRIBE_ACLS, Handler(acls.describe, acls.describe_refused)
-    yield ApiKey.CREATE_ACLS, Handler(acls.create, acls.create_refused)
-    yield ApiKey.DELETE_ACLS, Handler(acls.delete, acls.delete_refused)
+    yield ApiKey.DESCRIBE_ACLS, ApiHandler(acls.describe, acls.describe_refused)
+    yield ApiKey.CREATE_ACLS, ApiHandler(acls.create, acls.create_refused)
+    yield ApiKey.DELETE_ACLS, ApiHandler(acls.delete, acls.delete_refused)

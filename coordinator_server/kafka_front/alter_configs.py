@@ -21,7 +21,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.broker_settings import GROUP_NAMES, core_group_names, core_group_settings
 from coordinator_server.kafka_front.configs import ConfigResource, no_such_resource
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.items import each_by_itself, only
 from coordinator_server.kafka_front.messages import (
     alter_configs_request,
@@ -69,26 +69,26 @@ class AlterConfigApis:
         self._groups = core.groups.administration
 
     def replace_all(
-        self, request: AlterConfigsRequest, exchange: Exchange
+        self, request: AlterConfigsRequest, exchange: KafkaExchange
     ) -> Pending[alter_configs_response.AlterConfigsResponse]:
         """Replace the settings of each resource. Durable and in effect when answered."""
         altered = self._alter_each(request.resources, _replacement, exchange, validate_only=request.validate_only)
         return altered.map(lambda outcomes: _replaced(outcomes, exchange))
 
     def replace_refused(
-        self, request: AlterConfigsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: AlterConfigsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> alter_configs_response.AlterConfigsResponse:
         return _replaced([(resource, error) for resource in request.resources], exchange)
 
     def change(
-        self, request: IncrementalAlterConfigsRequest, exchange: Exchange
+        self, request: IncrementalAlterConfigsRequest, exchange: KafkaExchange
     ) -> Pending[incremental_alter_configs_response.IncrementalAlterConfigsResponse]:
         """Change settings of each resource. Durable and in effect when answered."""
         altered = self._alter_each(request.resources, _increment, exchange, validate_only=request.validate_only)
         return altered.map(lambda outcomes: _changed(outcomes, exchange))
 
     def change_refused(
-        self, request: IncrementalAlterConfigsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: IncrementalAlterConfigsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> incremental_alter_configs_response.IncrementalAlterConfigsResponse:
         return _changed([(resource, error) for resource in request.resources], exchange)
 
@@ -96,7 +96,7 @@ class AlterConfigApis:
         self,
         resources: Sequence[ResourceT],
         change_of: Callable[[ResourceT], Altered],
-        exchange: Exchange,
+        exchange: KafkaExchange,
         *,
         validate_only: bool,
     ) -> Pending[list[Outcome]]:
@@ -111,7 +111,9 @@ class AlterConfigApis:
 
         return each_by_itself(resources, alter, lambda resource, error: (resource, error))
 
-    def _alter(self, resource: Resource, altered: Altered, exchange: Exchange, *, validate_only: bool) -> Pending[None]:
+    def _alter(
+        self, resource: Resource, altered: Altered, exchange: KafkaExchange, *, validate_only: bool
+    ) -> Pending[None]:
         name = resource.resource_name
         if resource.resource_type == ConfigResource.TOPIC:
             to_alter = _topic_to_alter(name, altered, validate_only=validate_only)
@@ -180,28 +182,30 @@ def _raise_error(result: TopicConfigs) -> None:
         raise result.error
 
 
-def _replaced(outcomes: Iterable[Outcome], exchange: Exchange) -> alter_configs_response.AlterConfigsResponse:
+def _replaced(outcomes: Iterable[Outcome], exchange: KafkaExchange) -> alter_configs_response.AlterConfigsResponse:
     response = alter_configs_response.AlterConfigsResourceResponse
     responses = [response(*_fields(resource, error, exchange)) for resource, error in outcomes]
     return alter_configs_response.AlterConfigsResponse(responses=responses)
 
 
 def _changed(
-    outcomes: Iterable[Outcome], exchange: Exchange
+    outcomes: Iterable[Outcome], exchange: KafkaExchange
 ) -> incremental_alter_configs_response.IncrementalAlterConfigsResponse:
     response = incremental_alter_configs_response.AlterConfigsResourceResponse
     responses = [response(*_fields(resource, error, exchange)) for resource, error in outcomes]
     return incremental_alter_configs_response.IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _fields(resource: Resource, error: CoordinatorError | None, exchange: Exchange) -> tuple[int, str | None, int, str]:
+def _fields(
+    resource: Resource, error: CoordinatorError | None, exchange: KafkaExchange
+) -> tuple[int, str | None, int, str]:
     """Return code, message, type and name: the fields of an outcome in both messages."""
     message = None if error is None else error.message
     return exchange.code(error), message, resource.resource_type, resource.resource_name
 
 
-def alter_config_handlers(core: Core) -> Iterator[tuple[ApiKey, Handler]]:
+def alter_config_handlers(core: Core) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of AlterConfigs and IncrementalAlterConfigs."""
     configs = AlterConfigApis(core)
-    yield ApiKey.ALTER_CONFIGS, Handler(configs.replace_all, configs.replace_refused)
-    yield ApiKey.INCREMENTAL_ALTER_CONFIGS, Handler(configs.change, configs.change_refused)
+    yield ApiKey.ALTER_CONFIGS, ApiHandler(configs.replace_all, configs.replace_refused)
+    yield ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiHandler(configs.change, configs.change_refused)

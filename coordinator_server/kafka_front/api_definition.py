@@ -31,10 +31,6 @@ class ApiDefinition(Struct, frozen=True, gc=False):
         """Return True if both bodies and the request's header have tagged fields in the version."""
         return self.flexible_from is not None and version >= self.flexible_from
 
-    def has_flexible_response_header(self, version: int) -> bool:
-        """Return True if the response's header has tagged fields in the version. That of ApiVersions never has."""
-        return self.key != _API_VERSIONS and self.is_flexible(version)
-
     @property
     def request_module(self) -> str:
         """Full name of the module of the request."""

@@ -15,7 +15,7 @@ from typing import Final
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.heartbeat_request import HeartbeatRequest
 from coordinator_server.kafka_front.messages.heartbeat_response import HeartbeatResponse
 from coordinator_server.kafka_front.messages.join_group_request import JoinGroupRequest
@@ -51,13 +51,13 @@ _SEVERAL_LEAVE_SINCE: Final = 3
 """First LeaveGroup for several members."""
 
 
-def classic_group_handlers(service: ClassicService) -> Iterator[tuple[ApiKey, Handler]]:
+def classic_group_handlers(service: ClassicService) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of this family."""
     members = ClassicMembers(service)
-    yield ApiKey.JOIN_GROUP, Handler(members.join, _join_refused)
-    yield ApiKey.SYNC_GROUP, Handler(members.sync, _sync_refused)
-    yield ApiKey.HEARTBEAT, Handler(members.heartbeat, _heartbeat_refused)
-    yield ApiKey.LEAVE_GROUP, Handler(members.leave, _leave_refused)
+    yield ApiKey.JOIN_GROUP, ApiHandler(members.join, _join_refused)
+    yield ApiKey.SYNC_GROUP, ApiHandler(members.sync, _sync_refused)
+    yield ApiKey.HEARTBEAT, ApiHandler(members.heartbeat, _heartbeat_refused)
+    yield ApiKey.LEAVE_GROUP, ApiHandler(members.leave, _leave_refused)
 
 
 class ClassicMembers:
@@ -66,7 +66,7 @@ class ClassicMembers:
     def __init__(self, service: ClassicService) -> None:
         self._service = service
 
-    def join(self, request: JoinGroupRequest, exchange: Exchange) -> Pending[JoinGroupResponse]:
+    def join(self, request: JoinGroupRequest, exchange: KafkaExchange) -> Pending[JoinGroupResponse]:
         version, session_timeout_ms = exchange.version, request.session_timeout_ms
         has_rebalance_timeout = version >= _REBALANCE_TIMEOUT_SINCE
         command = JoinGroup(
@@ -83,7 +83,7 @@ class ClassicMembers:
         )
         return self._service.join(command, exchange.context).map(_joined)
 
-    def sync(self, request: SyncGroupRequest, exchange: Exchange) -> Pending[SyncGroupResponse]:
+    def sync(self, request: SyncGroupRequest, exchange: KafkaExchange) -> Pending[SyncGroupResponse]:
         if exchange.version >= _PROTOCOL_NAMED_SINCE and None in (request.protocol_type, request.protocol_name):
             raise Refused(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -100,11 +100,11 @@ class ClassicMembers:
         )
         return self._service.sync(command, exchange.context).map(_synced)
 
-    def heartbeat(self, request: HeartbeatRequest, exchange: Exchange) -> Pending[HeartbeatResponse]:
+    def heartbeat(self, request: HeartbeatRequest, exchange: KafkaExchange) -> Pending[HeartbeatResponse]:
         command = Heartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
         return self._service.heartbeat(command, exchange.context).map(lambda _heard: HeartbeatResponse())
 
-    def leave(self, request: LeaveGroupRequest, exchange: Exchange) -> Pending[LeaveGroupResponse]:
+    def leave(self, request: LeaveGroupRequest, exchange: KafkaExchange) -> Pending[LeaveGroupResponse]:
         alone = (MemberIdentity(member_id=request.member_id),)
         leaving = request.members if exchange.version >= _SEVERAL_LEAVE_SINCE else alone
         members = [LeavingMember(each.member_id, each.group_instance_id, each.reason or "") for each in leaving]
@@ -129,7 +129,7 @@ def _joined(joined: Joined) -> JoinGroupResponse:
     )
 
 
-def _join_refused(request: JoinGroupRequest, exchange: Exchange, error: CoordinatorError) -> JoinGroupResponse:
+def _join_refused(request: JoinGroupRequest, exchange: KafkaExchange, error: CoordinatorError) -> JoinGroupResponse:
     """Return a refusal with the member id to go on with, mostly that of the request."""
     return JoinGroupResponse(
         error_code=exchange.code(error),
@@ -144,15 +144,17 @@ def _synced(synced: Synced) -> SyncGroupResponse:
     )
 
 
-def _sync_refused(_request: SyncGroupRequest, exchange: Exchange, error: CoordinatorError) -> SyncGroupResponse:
+def _sync_refused(_request: SyncGroupRequest, exchange: KafkaExchange, error: CoordinatorError) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=exchange.code(error))
 
 
-def _heartbeat_refused(_request: HeartbeatRequest, exchange: Exchange, error: CoordinatorError) -> HeartbeatResponse:
+def _heartbeat_refused(
+    _request: HeartbeatRequest, exchange: KafkaExchange, error: CoordinatorError
+) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=exchange.code(error))
 
 
-def _left(exchange: Exchange, results: Sequence[Left]) -> LeaveGroupResponse:
+def _left(exchange: KafkaExchange, results: Sequence[Left]) -> LeaveGroupResponse:
     members = [
         MemberResponse(
             member_id=result.leaving.member_id,
@@ -166,5 +168,5 @@ def _left(exchange: Exchange, results: Sequence[Left]) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=members[0].error_code)
 
 
-def _leave_refused(_request: LeaveGroupRequest, exchange: Exchange, error: CoordinatorError) -> LeaveGroupResponse:
+def _leave_refused(_request: LeaveGroupRequest, exchange: KafkaExchange, error: CoordinatorError) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=exchange.code(error))

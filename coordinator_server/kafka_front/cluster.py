@@ -16,7 +16,7 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.errors import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE, FrontRefused
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.front_settings import FrontSettings
 from coordinator_server.kafka_front.messages.describe_cluster_request import DescribeClusterRequest
 from coordinator_server.kafka_front.messages.describe_cluster_response import (
@@ -45,7 +45,7 @@ class ClusterApis:
         self._access = AccessBits(core.admin.acls)
         self._settings = settings
 
-    def describe(self, request: DescribeClusterRequest, exchange: Exchange) -> Pending[DescribeClusterResponse]:
+    def describe(self, request: DescribeClusterRequest, exchange: KafkaExchange) -> Pending[DescribeClusterResponse]:
         """Return this server as broker and controller. Raises FrontRefused for the endpoints of controllers."""
         if request.endpoint_type != _BROKERS:
             known = request.endpoint_type == _CONTROLLERS
@@ -66,11 +66,11 @@ class ClusterApis:
         )
 
     def describe_refused(
-        self, _request: DescribeClusterRequest, exchange: Exchange, error: CoordinatorError
+        self, _request: DescribeClusterRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> DescribeClusterResponse:
         return DescribeClusterResponse(error_code=exchange.code(error), error_message=error.message)
 
-    def find(self, request: FindCoordinatorRequest, exchange: Exchange) -> Pending[FindCoordinatorResponse]:
+    def find(self, request: FindCoordinatorRequest, exchange: KafkaExchange) -> Pending[FindCoordinatorResponse]:
         """Return this server for every key that the caller may describe."""
         keys = _keys(request, exchange.version)
         key_type = _KEY_TYPES.get(request.key_type, _UNKNOWN_TYPE)
@@ -78,7 +78,7 @@ class ClusterApis:
         return settled(_found([_coordinator(each, exchange) for each in located], exchange.version))
 
     def find_refused(
-        self, request: FindCoordinatorRequest, exchange: Exchange, error: CoordinatorError
+        self, request: FindCoordinatorRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> FindCoordinatorResponse:
         located = [Located(key, error=error) for key in _keys(request, exchange.version)]
         return _found([_coordinator(each, exchange) for each in located], exchange.version)
@@ -88,7 +88,7 @@ def _keys(request: FindCoordinatorRequest, version: int) -> tuple[str, ...]:
     return request.coordinator_keys if version >= _SEVERAL_SINCE else (request.key,)
 
 
-def _coordinator(located: Located, exchange: Exchange) -> Coordinator:
+def _coordinator(located: Located, exchange: KafkaExchange) -> Coordinator:
     if located.error is not None:
         return Coordinator(
             key=located.key,
@@ -114,8 +114,8 @@ def _found(coordinators: list[Coordinator], version: int) -> FindCoordinatorResp
     )
 
 
-def cluster_handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, Handler]]:
+def cluster_handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of DescribeCluster and FindCoordinator."""
     cluster = ClusterApis(core, settings)
-    yield ApiKey.DESCRIBE_CLUSTER, Handler(cluster.describe, cluster.describe_refused)
-    yield ApiKey.FIND_COORDINATOR, Handler(cluster.find, cluster.find_refused)
+    yield ApiKey.DESCRIBE_CLUSTER, ApiHandler(cluster.describe, cluster.describe_refused)
+    yield ApiKey.FIND_COORDINATOR, ApiHandler(cluster.find, cluster.find_refused)

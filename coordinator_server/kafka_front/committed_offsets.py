@@ -13,7 +13,7 @@ from coordinator_protocol.errors import CoordinatorError
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Committer, Membership, NamedOffset, PartitionName
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.fetched_offsets import fetch_handler
 from coordinator_server.kafka_front.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -50,12 +50,12 @@ _DEFAULT_RETENTION: Final = -1
 Errors = Iterable[tuple[PartitionName, CoordinatorError | None]]
 
 
-def offset_handlers(service: OffsetService) -> Iterator[tuple[ApiKey, Handler]]:
+def offset_handlers(service: OffsetService) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of this family."""
     offsets = CommittedOffsets(service)
-    yield ApiKey.OFFSET_COMMIT, Handler(offsets.commit, _commit_refused)
-    yield ApiKey.TXN_OFFSET_COMMIT, Handler(offsets.commit_in_transaction, _txn_commit_refused)
-    yield ApiKey.OFFSET_DELETE, Handler(offsets.delete, _delete_refused)
+    yield ApiKey.OFFSET_COMMIT, ApiHandler(offsets.commit, _commit_refused)
+    yield ApiKey.TXN_OFFSET_COMMIT, ApiHandler(offsets.commit_in_transaction, _txn_commit_refused)
+    yield ApiKey.OFFSET_DELETE, ApiHandler(offsets.delete, _delete_refused)
     yield ApiKey.OFFSET_FETCH, fetch_handler(service)
 
 
@@ -65,7 +65,7 @@ class CommittedOffsets:
     def __init__(self, service: OffsetService) -> None:
         self._service = service
 
-    def commit(self, request: OffsetCommitRequest, exchange: Exchange) -> Pending[OffsetCommitResponse]:
+    def commit(self, request: OffsetCommitRequest, exchange: KafkaExchange) -> Pending[OffsetCommitResponse]:
         retention_ms = request.retention_time_ms
         offsets = _offsets(request, exchange)
         command = OffsetCommit(
@@ -78,7 +78,7 @@ class CommittedOffsets:
         return committed.map(lambda errors: _committed(exchange, _each(offsets, errors)))
 
     def commit_in_transaction(
-        self, request: TxnOffsetCommitRequest, exchange: Exchange
+        self, request: TxnOffsetCommitRequest, exchange: KafkaExchange
     ) -> Pending[TxnOffsetCommitResponse]:
         offsets = _txn_offsets(request)
         command = TxnOffsetCommit(
@@ -90,7 +90,7 @@ class CommittedOffsets:
         committed = self._service.commit_in_transaction(command, exchange.context)
         return committed.map(lambda errors: _txn_committed(exchange, _each(offsets, errors)))
 
-    def delete(self, request: OffsetDeleteRequest, exchange: Exchange) -> Pending[OffsetDeleteResponse]:
+    def delete(self, request: OffsetDeleteRequest, exchange: KafkaExchange) -> Pending[OffsetDeleteResponse]:
         names = without_repetitions(
             PartitionName(topic.name, b"", each.partition_index)
             for topic in request.topics
@@ -100,7 +100,7 @@ class CommittedOffsets:
         return deleted.map(partial(_deleted, exchange, names))
 
 
-def _offsets(request: OffsetCommitRequest, exchange: Exchange) -> tuple[NamedOffset, ...]:
+def _offsets(request: OffsetCommitRequest, exchange: KafkaExchange) -> tuple[NamedOffset, ...]:
     offsets = [
         _offset(PartitionName(topic.name, topic_id_of(topic.topic_id, exchange), each.partition_index), each)
         for topic in request.topics
@@ -129,7 +129,7 @@ def _each(offsets: Iterable[NamedOffset], errors: Iterable[CoordinatorError | No
     return zip([named.name for named in offsets], errors, strict=True)
 
 
-def _committed(exchange: Exchange, errors: Errors) -> OffsetCommitResponse:
+def _committed(exchange: KafkaExchange, errors: Errors) -> OffsetCommitResponse:
     topics = [
         OffsetCommitResponseTopic(
             name=topic,
@@ -144,11 +144,13 @@ def _committed(exchange: Exchange, errors: Errors) -> OffsetCommitResponse:
     return OffsetCommitResponse(topics=topics)
 
 
-def _commit_refused(request: OffsetCommitRequest, exchange: Exchange, error: CoordinatorError) -> OffsetCommitResponse:
+def _commit_refused(
+    request: OffsetCommitRequest, exchange: KafkaExchange, error: CoordinatorError
+) -> OffsetCommitResponse:
     return _committed(exchange, [(named.name, error) for named in _offsets(request, exchange)])
 
 
-def _txn_committed(exchange: Exchange, errors: Errors) -> TxnOffsetCommitResponse:
+def _txn_committed(exchange: KafkaExchange, errors: Errors) -> TxnOffsetCommitResponse:
     topics = [
         TxnOffsetCommitResponseTopic(
             name=topic,
@@ -163,13 +165,13 @@ def _txn_committed(exchange: Exchange, errors: Errors) -> TxnOffsetCommitRespons
 
 
 def _txn_commit_refused(
-    request: TxnOffsetCommitRequest, exchange: Exchange, error: CoordinatorError
+    request: TxnOffsetCommitRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> TxnOffsetCommitResponse:
     return _txn_committed(exchange, [(named.name, error) for named in _txn_offsets(request)])
 
 
 def _deleted(
-    exchange: Exchange, names: Sequence[PartitionName], errors: Sequence[CoordinatorError | None]
+    exchange: KafkaExchange, names: Sequence[PartitionName], errors: Sequence[CoordinatorError | None]
 ) -> OffsetDeleteResponse:
     topics = [
         OffsetDeleteResponseTopic(
@@ -184,5 +186,7 @@ def _deleted(
     return OffsetDeleteResponse(topics=topics)
 
 
-def _delete_refused(_request: OffsetDeleteRequest, exchange: Exchange, error: CoordinatorError) -> OffsetDeleteResponse:
+def _delete_refused(
+    _request: OffsetDeleteRequest, exchange: KafkaExchange, error: CoordinatorError
+) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=exchange.code(error))

@@ -15,7 +15,7 @@ from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.broker_settings import broker_settings, group_settings
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.front_settings import FrontSettings
 from coordinator_server.kafka_front.items import each_by_itself, only
 from coordinator_server.kafka_front.messages.describe_configs_request import (
@@ -50,7 +50,7 @@ class ConfigApi:
         self._config = core.config
         self._settings = settings
 
-    def serve(self, request: DescribeConfigsRequest, exchange: Exchange) -> Pending[DescribeConfigsResponse]:
+    def serve(self, request: DescribeConfigsRequest, exchange: KafkaExchange) -> Pending[DescribeConfigsResponse]:
         """Return the settings of each resource."""
 
         def describe(resource: DescribeConfigsResource) -> Pending[DescribeConfigsResult]:
@@ -60,7 +60,7 @@ class ConfigApi:
         described = each_by_itself(request.resources, describe, partial(_refused, exchange))
         return described.map(lambda results: DescribeConfigsResponse(results=results))
 
-    def _shown(self, resource: DescribeConfigsResource, exchange: Exchange) -> Sequence[ShownSetting]:
+    def _shown(self, resource: DescribeConfigsResource, exchange: KafkaExchange) -> Sequence[ShownSetting]:
         name = resource.resource_name
         match resource.resource_type:
             case ConfigResource.TOPIC:
@@ -78,14 +78,14 @@ class ConfigApi:
                 raise Refused(ErrorCode.INVALID_REQUEST, text)
         raise no_such_resource(resource.resource_type)
 
-    def _of_topic(self, name: str, exchange: Exchange) -> Sequence[ShownSetting]:
+    def _of_topic(self, name: str, exchange: KafkaExchange) -> Sequence[ShownSetting]:
         described = only(self._topics.describe_topic_configs(DescribeTopicConfigs([TopicName(name)]), exchange.context))
         if described.error is not None:
             raise described.error
         return shown_topic_settings(described.settings)
 
     def refused(
-        self, request: DescribeConfigsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: DescribeConfigsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(results=[_refused(exchange, each, error) for each in request.resources])
 
@@ -126,7 +126,9 @@ def _setting(shown: ShownSetting, request: DescribeConfigsRequest) -> DescribeCo
     )
 
 
-def _refused(exchange: Exchange, resource: DescribeConfigsResource, error: CoordinatorError) -> DescribeConfigsResult:
+def _refused(
+    exchange: KafkaExchange, resource: DescribeConfigsResource, error: CoordinatorError
+) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=exchange.code(error),
         error_message=error.message,
@@ -135,7 +137,7 @@ def _refused(exchange: Exchange, resource: DescribeConfigsResource, error: Coord
     )
 
 
-def config_handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, Handler]]:
+def config_handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handler of DescribeConfigs."""
     configs = ConfigApi(core, settings)
-    yield ApiKey.DESCRIBE_CONFIGS, Handler(configs.serve, configs.refused)
+    yield ApiKey.DESCRIBE_CONFIGS, ApiHandler(configs.serve, configs.refused)

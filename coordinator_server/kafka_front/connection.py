@@ -1,8 +1,8 @@
 """One connection of a Kafka client.
 
-Requests begin in the order of arrival, as many at once as the client sends: so batches that it sends one after the
-other share a flush. Answers leave in the same order, as the protocol wants. The connection is not read while too many
-requests wait for an answer, while its messages wait for their turn, and during a pause that a quota asks for (KIP-219).
+Requests begin in the order of arrival, as many at once as the client sends. So batches in flight share a flush. Answers
+leave in the same order, as the protocol wants. The connection is not read while too many requests wait for an answer.
+The same applies while its messages wait for their turn, and during a pause for a quota (KIP-219).
 
 The connection itself answers ApiVersions and the two calls of SASL. Before authentication nothing else is served.
 """
@@ -25,10 +25,10 @@ from coordinator_server.calls import Unanswered
 from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.api_versions import answer_versions
 from coordinator_server.kafka_front.apis import APIS, ApiKey
-from coordinator_server.kafka_front.exchange import Exchange
+from coordinator_server.kafka_front.exchange import KafkaExchange
 from coordinator_server.kafka_front.framing import Frames
 from coordinator_server.kafka_front.headers import RequestHeader, request_header, request_start, response_header
-from coordinator_server.kafka_front.kafka_call import Endpoint, KafkaCall, Reply
+from coordinator_server.kafka_front.kafka_call import ApiEndpoint, KafkaCall, KafkaReply
 from coordinator_server.kafka_front.malformed import Malformed
 from coordinator_server.kafka_front.sasl import Authentication, NotAuthenticated
 from coordinator_server.kafka_front.writing import Piece
@@ -43,7 +43,7 @@ UNAUTHENTICATED_BYTES_MAX: Final = 1 << 17
 _LENGTH_BYTES: Final = 4
 
 
-class Timer(Protocol):
+class DueCall(Protocol):
     """A call that is due later."""
 
     def cancel(self) -> None: ...
@@ -53,7 +53,7 @@ class Timer(Protocol):
 class Service:
     """Everything that the connections of one listener share."""
 
-    endpoints: Mapping[int, Endpoint]
+    endpoints: Mapping[int, ApiEndpoint]
     keeper: Keeper
     clock: Clock
     node: NodeAddress
@@ -67,18 +67,18 @@ class Service:
     open_connections: dict[KafkaConnection, None]
     """An ordered set."""
     connections_max: int
-    later: Callable[[int, Callable[[], None]], Timer]
+    later: Callable[[int, Callable[[], None]], DueCall]
     """Calls a function after so many milliseconds."""
 
 
 @dataclass(slots=True, eq=False)
-class _Slot:
+class _AnswerPlace:
     """The place of one answer in the order of answers."""
 
     header: bytes
     call: KafkaCall | None = None
-    reply: Reply | None = None
-    pending: Pending[Reply] | None = None
+    reply: KafkaReply | None = None
+    pending: Pending[KafkaReply] | None = None
     held_bytes: int = 0
     is_done: bool = False
 
@@ -92,7 +92,7 @@ class KafkaConnection(asyncio.Protocol):
         self._frames = Frames(service.message_bytes_max)
         self._unread: deque[memoryview] = deque()
         """Frames that came and have not begun."""
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[_AnswerPlace] = deque()
         self._is_writable = True
         self._is_closing = False
         self._is_throttled = False
@@ -101,13 +101,13 @@ class KafkaConnection(asyncio.Protocol):
         self._held_out_bytes = 0
         """Counted bytes that the system has not taken yet."""
         self._last_request_ms = service.clock.monotonic_ms()
-        self._deadline: Timer | None = None
+        self._deadline: DueCall | None = None
         self.connection: Connection = f"kafka-{number}"
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        # Told of each byte that the system does not take, so that the rest is counted.
+        # `pause_writing` for the first byte that the system does not take, so that such bytes are counted.
         self._transport.set_write_buffer_limits(0)
         service = self._service
         peer = transport.get_extra_info("peername")
@@ -211,7 +211,7 @@ class KafkaConnection(asyncio.Protocol):
             return
         self._is_beginning = True
         calls: list[KafkaCall] = []
-        slots: list[_Slot] = []
+        slots: list[_AnswerPlace] = []
         try:
             while self._unread and self._may_begin(len(calls)):
                 slot = self._understand(self._unread.popleft())
@@ -237,7 +237,7 @@ class KafkaConnection(asyncio.Protocol):
     def _may_begin(self, begun: int) -> bool:
         return not (self._is_closing or self._is_throttled or self._is_behind) and len(self._slots) < IN_FLIGHT_MAX
 
-    def _begin_calls(self, calls: Sequence[KafkaCall], slots: Sequence[_Slot]) -> None:
+    def _begin_calls(self, calls: Sequence[KafkaCall], slots: Sequence[_AnswerPlace]) -> None:
         if not calls:
             return
         self._last_request_ms = self._service.clock.monotonic_ms()
@@ -251,7 +251,7 @@ class KafkaConnection(asyncio.Protocol):
         if not self._is_closing:
             self._begin_requests()
 
-    def _understand(self, frame: memoryview) -> _Slot:
+    def _understand(self, frame: memoryview) -> _AnswerPlace:
         """Return the place of the request's answer: answered here, or with the call to begin. Raises Malformed,
         _NotServed, NotAuthenticated."""
         start = request_start(frame)
@@ -276,16 +276,16 @@ class KafkaConnection(asyncio.Protocol):
         endpoint = self._service.endpoints.get(api.key)
         if endpoint is None:
             raise _NotServed(f"API {api.key.name}")
-        return _Slot(response_head, self._call(endpoint, header, body))
+        return _AnswerPlace(response_head, self._call(endpoint, header, body))
 
-    def _versions(self, version: int, frame: memoryview) -> _Slot:
+    def _versions(self, version: int, frame: memoryview) -> _AnswerPlace:
         api = APIS[ApiKey.API_VERSIONS]
         # A header of an unknown version may have any form. Its answer needs the correlation id alone.
         body = request_header(frame, is_flexible=api.is_flexible(version))[1] if api.has(version) else frame
         head = response_header(request_start(frame).correlation_id, is_flexible=False)
         return _answered_slot(head, answer_versions(body, version))
 
-    def _call(self, endpoint: Endpoint, header: RequestHeader, body: memoryview) -> KafkaCall:
+    def _call(self, endpoint: ApiEndpoint, header: RequestHeader, body: memoryview) -> KafkaCall:
         service, authentication = self._service, self._authentication
         assert authentication.principal is not None, "asked before"
         client_id = header.client_id or ""
@@ -298,10 +298,10 @@ class KafkaConnection(asyncio.Protocol):
             method=endpoint.rule.method,
             connection=self.connection,
         )
-        exchange = Exchange(endpoint.api, header.api_version, context, service.node)
+        exchange = KafkaExchange(endpoint.api, header.api_version, context, service.node)
         return KafkaCall(endpoint, body, exchange, service.clock, service.message_bytes_max)
 
-    def _answered(self, slot: _Slot, done: Pending[Reply]) -> None:
+    def _answered(self, slot: _AnswerPlace, done: Pending[KafkaReply]) -> None:
         slot.pending = None
         call, slot.call = slot.call, None
         assert call is not None, "only calls are answered later"
@@ -388,8 +388,8 @@ class _NotServed(Exception):
     """The request has an API or a version that is not served."""
 
 
-def _answered_slot(header: bytes, body: list[Piece]) -> _Slot:
-    return _Slot(header, reply=Reply(body, sum(map(len, body)), body), is_done=True)
+def _answered_slot(header: bytes, body: list[Piece]) -> _AnswerPlace:
+    return _AnswerPlace(header, reply=KafkaReply(body, sum(map(len, body)), body), is_done=True)
 
 
 def _certificates(transport: asyncio.BaseTransport) -> tuple[bytes, ...]:

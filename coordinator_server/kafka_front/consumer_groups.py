@@ -16,7 +16,7 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import PartitionName
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages import consumer_group_heartbeat_response as heartbeat_response
 from coordinator_server.kafka_front.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from coordinator_server.kafka_front.messages.consumer_group_describe_response import (
@@ -45,11 +45,11 @@ _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
-def consumer_group_handlers(service: ConsumerService, access: AccessBits) -> Iterator[tuple[ApiKey, Handler]]:
+def consumer_group_handlers(service: ConsumerService, access: AccessBits) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of this family."""
     groups = ConsumerGroupCalls(service, access)
-    yield ApiKey.CONSUMER_GROUP_HEARTBEAT, Handler(groups.heartbeat, _heartbeat_refused)
-    yield ApiKey.CONSUMER_GROUP_DESCRIBE, Handler(groups.describe, _describe_refused)
+    yield ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiHandler(groups.heartbeat, _heartbeat_refused)
+    yield ApiKey.CONSUMER_GROUP_DESCRIBE, ApiHandler(groups.describe, _describe_refused)
 
 
 class ConsumerGroupCalls:
@@ -60,7 +60,7 @@ class ConsumerGroupCalls:
         self._access = access
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, exchange: Exchange
+        self, request: ConsumerGroupHeartbeatRequest, exchange: KafkaExchange
     ) -> Pending[ConsumerGroupHeartbeatResponse]:
         if exchange.version >= _OWN_MEMBER_ID_SINCE and not request.member_id:
             raise Refused(
@@ -70,7 +70,7 @@ class ConsumerGroupCalls:
         return self._service.heartbeat(_heartbeat(request), exchange.context).map(_heard)
 
     def describe(
-        self, request: ConsumerGroupDescribeRequest, exchange: Exchange
+        self, request: ConsumerGroupDescribeRequest, exchange: KafkaExchange
     ) -> Pending[ConsumerGroupDescribeResponse]:
         def operations(group_id: str) -> int:
             if not request.include_authorized_operations:
@@ -121,7 +121,7 @@ def _heard(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
 
 
 def _heartbeat_refused(
-    _request: ConsumerGroupHeartbeatRequest, exchange: Exchange, error: CoordinatorError
+    _request: ConsumerGroupHeartbeatRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=exchange.code(error), error_message=error.message)
 
@@ -164,12 +164,12 @@ def _assignment(shares: Iterable[TopicShare]) -> Assignment:
     )
 
 
-def _refused_group(group_id: str, exchange: Exchange, error: CoordinatorError) -> DescribedGroup:
+def _refused_group(group_id: str, exchange: KafkaExchange, error: CoordinatorError) -> DescribedGroup:
     return DescribedGroup(group_id=group_id, error_code=exchange.code(error), error_message=error.message)
 
 
 def _describe_refused(
-    request: ConsumerGroupDescribeRequest, exchange: Exchange, error: CoordinatorError
+    request: ConsumerGroupDescribeRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> ConsumerGroupDescribeResponse:
     return ConsumerGroupDescribeResponse(
         groups=[_refused_group(group_id, exchange, error) for group_id in request.group_ids]

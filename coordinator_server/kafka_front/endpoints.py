@@ -15,11 +15,11 @@ from coordinator_server.kafka_front.cluster import cluster_handlers
 from coordinator_server.kafka_front.committed_offsets import offset_handlers
 from coordinator_server.kafka_front.configs import config_handlers
 from coordinator_server.kafka_front.consumer_groups import consumer_group_handlers
-from coordinator_server.kafka_front.exchange import Handler
+from coordinator_server.kafka_front.exchange import ApiHandler
 from coordinator_server.kafka_front.fetch import fetch_handlers
 from coordinator_server.kafka_front.front_settings import FrontSettings
 from coordinator_server.kafka_front.group_admin import group_admin_handlers
-from coordinator_server.kafka_front.kafka_call import Endpoint, endpoint_of
+from coordinator_server.kafka_front.kafka_call import ApiEndpoint, endpoint_of
 from coordinator_server.kafka_front.messages.tables import API_DEFINITIONS
 from coordinator_server.kafka_front.metadata import metadata_handlers
 from coordinator_server.kafka_front.positions import position_handlers
@@ -31,12 +31,12 @@ from coordinator_server.kafka_front.transactions import transaction_handlers
 from coordinator_server.kafka_front.writing import Piece
 
 
-def endpoints_of(core: Core, settings: FrontSettings) -> Mapping[int, Endpoint]:
+def endpoints_of(core: Core, settings: FrontSettings) -> Mapping[int, ApiEndpoint]:
     """Return the endpoints of all APIs that the core answers."""
     return {key: endpoint_of(APIS[key], handler, *codec_of(APIS[key])) for key, handler in handlers(core, settings)}
 
 
-def handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, Handler]]:
+def handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of all families of APIs."""
     yield from metadata_handlers(core, settings)
     yield from topic_partitions_handlers(core)

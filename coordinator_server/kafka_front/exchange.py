@@ -22,7 +22,7 @@ from coordinator_server.kafka_front.errors import code_for
 
 
 @dataclass(slots=True)
-class Exchange:
+class KafkaExchange:
     """Everything about one request besides its fields."""
 
     api: Api
@@ -51,13 +51,13 @@ class Exchange:
         return int(code)
 
 
-Serve = Callable[[Any, Exchange], Pending[Any]]
-Refuse = Callable[[Any, Exchange, CoordinatorError], Any]
-Take = Callable[[Any, Exchange], Any | None]
+Serve = Callable[[Any, KafkaExchange], Pending[Any]]
+Refuse = Callable[[Any, KafkaExchange, CoordinatorError], Any]
+Take = Callable[[Any, KafkaExchange], Any | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Handler:
+class ApiHandler:
     """Functions for one API. Requests and responses are the generated messages."""
 
     serve: Serve

@@ -20,7 +20,7 @@ from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.worker import Worker
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.errors import FETCH_SESSION_ID_NOT_FOUND
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.isolation import isolation_of
 from coordinator_server.kafka_front.messages.fetch_request import FetchRequest
 from coordinator_server.kafka_front.messages.fetch_response import (
@@ -57,7 +57,7 @@ class FetchApi:
         self._log = log
         self._outgoing = OutgoingRecords(log.fetcher, worker)
 
-    def serve(self, request: FetchRequest, exchange: Exchange) -> Pending[FetchResponse]:
+    def serve(self, request: FetchRequest, exchange: KafkaExchange) -> Pending[FetchResponse]:
         """Read the batches. Raises Refused INVALID_REQUEST for an unknown isolation level."""
         if request.session_epoch not in _FULL_EPOCHS:
             return settled(FetchResponse(error_code=exchange.noted(FETCH_SESSION_ID_NOT_FOUND)))
@@ -84,7 +84,7 @@ class FetchApi:
 
         return answered(plan, FetchItem, read).then(respond)
 
-    def refused(self, request: FetchRequest, exchange: Exchange, error: CoordinatorError) -> FetchResponse:
+    def refused(self, request: FetchRequest, exchange: KafkaExchange, error: CoordinatorError) -> FetchResponse:
         """Return the error for the whole answer, and for each partition in versions that expect it there.
 
         A code of 0, for want of capacity, is an answer without records. It names all partitions, because clients ignore
@@ -97,10 +97,10 @@ class FetchApi:
         return FetchResponse(0, code, request.session_id, response.responses)
 
 
-def fetch_handlers(log: LogService, worker: Worker) -> Iterator[tuple[ApiKey, Handler]]:
+def fetch_handlers(log: LogService, worker: Worker) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handler of Fetch. `worker` converts large batches."""
     api = FetchApi(log, worker)
-    yield ApiKey.FETCH, Handler(api.serve, api.refused)
+    yield ApiKey.FETCH, ApiHandler(api.serve, api.refused)
 
 
 def _planned(request: FetchRequest, version: int) -> Iterator[FetchItem | FetchResult]:
@@ -129,7 +129,7 @@ def _no_replica() -> Refused:
 
 def _response(
     request: FetchRequest,
-    exchange: Exchange,
+    exchange: KafkaExchange,
     found: Iterable[tuple[FetchResult, Outgoing]],
     *,
     lists_aborted: bool,
@@ -154,7 +154,7 @@ def _response(
 
 
 def _partition_data(
-    partition: int, exchange: Exchange, result: FetchResult, outgoing: Outgoing, *, lists_aborted: bool
+    partition: int, exchange: KafkaExchange, result: FetchResult, outgoing: Outgoing, *, lists_aborted: bool
 ) -> PartitionData:
     error, head = result.error or outgoing.error, result.head
     if isinstance(error, Diverged):
@@ -178,7 +178,7 @@ def _partition_data(
 
 
 def _refused_partition(
-    partition: int, exchange: Exchange, error: CoordinatorError, head: PartitionHead | None
+    partition: int, exchange: KafkaExchange, error: CoordinatorError, head: PartitionHead | None
 ) -> PartitionData:
     leader = _UNNAMED
     if error.code is ErrorCode.FENCED_LEADER_EPOCH and head is not None and exchange.version >= LEADERS_SINCE:

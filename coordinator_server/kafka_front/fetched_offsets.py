@@ -14,7 +14,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Committer, PartitionName
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.offset_fetch_request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -47,19 +47,19 @@ Found = tuple[Offset | None, CoordinatorError | None]
 PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
-def fetch_handler(service: OffsetService) -> Handler:
+def fetch_handler(service: OffsetService) -> ApiHandler:
     """Return the handler of OffsetFetch."""
 
-    def serve(request: OffsetFetchRequest, exchange: Exchange) -> Pending[OffsetFetchResponse]:
+    def serve(request: OffsetFetchRequest, exchange: KafkaExchange) -> Pending[OffsetFetchResponse]:
         groups = _groups(request, exchange)
         commands = [_command(group, exchange) for group in groups]
         fetched = service.fetch(commands, exchange.context, require_stable=request.require_stable)
         return fetched.map(lambda found: _answer(exchange, groups, found))
 
-    return Handler(serve, _refused)
+    return ApiHandler(serve, _refused)
 
 
-def _groups(request: OffsetFetchRequest, exchange: Exchange) -> Sequence[OffsetFetchRequestGroup]:
+def _groups(request: OffsetFetchRequest, exchange: KafkaExchange) -> Sequence[OffsetFetchRequestGroup]:
     """Return the groups of a request, which is about one before version 8."""
     if exchange.version >= _SEVERAL_GROUPS_SINCE:
         return request.groups
@@ -74,14 +74,14 @@ def _groups(request: OffsetFetchRequest, exchange: Exchange) -> Sequence[OffsetF
     return (OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),)
 
 
-def _command(group: OffsetFetchRequestGroup, exchange: Exchange) -> OffsetFetch:
+def _command(group: OffsetFetchRequestGroup, exchange: KafkaExchange) -> OffsetFetch:
     names = None
     if group.topics is not None:
         names = _asked_for(group.topics, exchange)
     return OffsetFetch(group.group_id, Committer(group.member_id or "", group.member_epoch), names)
 
 
-def _names(topics: Iterable[OffsetFetchRequestTopics], exchange: Exchange) -> list[PartitionName]:
+def _names(topics: Iterable[OffsetFetchRequestTopics], exchange: KafkaExchange) -> list[PartitionName]:
     return [
         PartitionName(topic.name, topic_id_of(topic.topic_id, exchange), partition)
         for topic in topics
@@ -89,7 +89,7 @@ def _names(topics: Iterable[OffsetFetchRequestTopics], exchange: Exchange) -> li
     ]
 
 
-def _asked_for(topics: Iterable[OffsetFetchRequestTopics], exchange: Exchange) -> tuple[PartitionName, ...]:
+def _asked_for(topics: Iterable[OffsetFetchRequestTopics], exchange: KafkaExchange) -> tuple[PartitionName, ...]:
     """Return the names that the core is asked for: without impossible ones, and each once."""
     return without_repetitions(filter(_may_exist, _names(topics, exchange)))
 
@@ -104,13 +104,13 @@ def _may_exist(name: PartitionName) -> bool:
     return True
 
 
-def _refused(request: OffsetFetchRequest, exchange: Exchange, error: CoordinatorError) -> OffsetFetchResponse:
+def _refused(request: OffsetFetchRequest, exchange: KafkaExchange, error: CoordinatorError) -> OffsetFetchResponse:
     groups = _groups(request, exchange)
     return _answer(exchange, groups, [FetchedGroup(group.group_id, refusal=error) for group in groups])
 
 
 def _answer(
-    exchange: Exchange, asked: Sequence[OffsetFetchRequestGroup], fetched: Sequence[FetchedGroup]
+    exchange: KafkaExchange, asked: Sequence[OffsetFetchRequestGroup], fetched: Sequence[FetchedGroup]
 ) -> OffsetFetchResponse:
     if exchange.version >= _SEVERAL_GROUPS_SINCE:
         groups = [_group(exchange, *each) for each in zip(asked, fetched, strict=True)]
@@ -131,7 +131,7 @@ def _answer(
     return OffsetFetchResponse(topics=topics)
 
 
-def _group(exchange: Exchange, asked: OffsetFetchRequestGroup, found: FetchedGroup) -> OffsetFetchResponseGroup:
+def _group(exchange: KafkaExchange, asked: OffsetFetchRequestGroup, found: FetchedGroup) -> OffsetFetchResponseGroup:
     if found.refusal is not None:
         return OffsetFetchResponseGroup(group_id=found.group_id, error_code=exchange.code(found.refusal))
     topics = [
@@ -149,7 +149,7 @@ def _group(exchange: Exchange, asked: OffsetFetchRequestGroup, found: FetchedGro
 
 
 def _offsets(
-    exchange: Exchange, asked: OffsetFetchRequestGroup, found: FetchedGroup
+    exchange: KafkaExchange, asked: OffsetFetchRequestGroup, found: FetchedGroup
 ) -> Mapping[tuple[str, bytes], list[tuple[int, Found]]]:
     """Return the offset of each partition asked for, or all offsets of the group, by topic."""
     if asked.topics is None:
@@ -161,7 +161,7 @@ def _offsets(
     return by_topic((name, known.get(name, none)) for name in _names(asked.topics, exchange))
 
 
-def _partition(kind: type[PartitionT], exchange: Exchange, partition: int, found: Found) -> PartitionT:
+def _partition(kind: type[PartitionT], exchange: KafkaExchange, partition: int, found: Found) -> PartitionT:
     offset, error = found
     if error is not None or offset is None:
         code = 0 if error is None or error.code in _UNKNOWN else exchange.code(error)

@@ -16,7 +16,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.delete_groups_request import DeleteGroupsRequest
 from coordinator_server.kafka_front.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 from coordinator_server.kafka_front.messages.describe_groups_request import DescribeGroupsRequest
@@ -35,12 +35,12 @@ _UNKNOWN_IS_ERROR_SINCE: Final = 6
 """First DescribeGroups that refuses an unknown group, with a message. Before, such a group is only Dead."""
 
 
-def group_admin_handlers(service: AdministrationService, access: AccessBits) -> Iterator[tuple[ApiKey, Handler]]:
+def group_admin_handlers(service: AdministrationService, access: AccessBits) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of this family."""
     groups = GroupAdmin(service, access)
-    yield ApiKey.DESCRIBE_GROUPS, Handler(groups.describe, _describe_refused)
-    yield ApiKey.LIST_GROUPS, Handler(groups.list_groups, _list_refused)
-    yield ApiKey.DELETE_GROUPS, Handler(groups.delete, _delete_refused)
+    yield ApiKey.DESCRIBE_GROUPS, ApiHandler(groups.describe, _describe_refused)
+    yield ApiKey.LIST_GROUPS, ApiHandler(groups.list_groups, _list_refused)
+    yield ApiKey.DELETE_GROUPS, ApiHandler(groups.delete, _delete_refused)
 
 
 class GroupAdmin:
@@ -50,7 +50,7 @@ class GroupAdmin:
         self._service = service
         self._access = access
 
-    def describe(self, request: DescribeGroupsRequest, exchange: Exchange) -> Pending[DescribeGroupsResponse]:
+    def describe(self, request: DescribeGroupsRequest, exchange: KafkaExchange) -> Pending[DescribeGroupsResponse]:
         groups = []
         for described in self._service.describe(request.groups, exchange.context):
             group = _described(described, exchange)
@@ -60,7 +60,7 @@ class GroupAdmin:
             groups.append(group)
         return settled(DescribeGroupsResponse(groups=groups))
 
-    def list_groups(self, request: ListGroupsRequest, exchange: Exchange) -> Pending[ListGroupsResponse]:
+    def list_groups(self, request: ListGroupsRequest, exchange: KafkaExchange) -> Pending[ListGroupsResponse]:
         wanted = GroupFilter(frozenset(request.states_filter), frozenset(request.types_filter))
         groups = [
             ListedGroup(
@@ -73,12 +73,12 @@ class GroupAdmin:
         ]
         return settled(ListGroupsResponse(groups=groups))
 
-    def delete(self, request: DeleteGroupsRequest, exchange: Exchange) -> Pending[DeleteGroupsResponse]:
+    def delete(self, request: DeleteGroupsRequest, exchange: KafkaExchange) -> Pending[DeleteGroupsResponse]:
         deleted = self._service.delete(dict.fromkeys(request.groups_names), exchange.context)
         return deleted.map(partial(_deleted, exchange))
 
 
-def _described(described: requests.DescribedGroup, exchange: Exchange) -> DescribedGroup:
+def _described(described: requests.DescribedGroup, exchange: KafkaExchange) -> DescribedGroup:
     refusal = described.refusal
     if refusal is not None:
         if refusal.code is not ErrorCode.GROUP_ID_NOT_FOUND:
@@ -105,7 +105,7 @@ def _described(described: requests.DescribedGroup, exchange: Exchange) -> Descri
     )
 
 
-def _refused_group(group_id: str, exchange: Exchange, error: CoordinatorError) -> DescribedGroup:
+def _refused_group(group_id: str, exchange: KafkaExchange, error: CoordinatorError) -> DescribedGroup:
     return DescribedGroup(
         group_id=group_id,
         error_code=exchange.code(error),
@@ -115,19 +115,21 @@ def _refused_group(group_id: str, exchange: Exchange, error: CoordinatorError) -
 
 
 def _describe_refused(
-    request: DescribeGroupsRequest, exchange: Exchange, error: CoordinatorError
+    request: DescribeGroupsRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(groups=[_refused_group(group_id, exchange, error) for group_id in request.groups])
 
 
-def _list_refused(_request: ListGroupsRequest, exchange: Exchange, error: CoordinatorError) -> ListGroupsResponse:
+def _list_refused(_request: ListGroupsRequest, exchange: KafkaExchange, error: CoordinatorError) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=exchange.code(error))
 
 
-def _deleted(exchange: Exchange, deleted: Sequence[DeletedGroup]) -> DeleteGroupsResponse:
+def _deleted(exchange: KafkaExchange, deleted: Sequence[DeletedGroup]) -> DeleteGroupsResponse:
     results = [DeletableGroupResult(group_id=each.group_id, error_code=exchange.code(each.refusal)) for each in deleted]
     return DeleteGroupsResponse(results=results)
 
 
-def _delete_refused(request: DeleteGroupsRequest, exchange: Exchange, error: CoordinatorError) -> DeleteGroupsResponse:
+def _delete_refused(
+    request: DeleteGroupsRequest, exchange: KafkaExchange, error: CoordinatorError
+) -> DeleteGroupsResponse:
     return _deleted(exchange, [DeletedGroup(group_id, error) for group_id in dict.fromkeys(request.groups_names)])

@@ -72,5 +72,5 @@ def _client_id(frame: memoryview, at: int) -> tuple[str | None, int]:
 
 
 def response_header(correlation_id: int, *, is_flexible: bool) -> bytes:
-    """Return the header of a response (`ApiDefinition.has_flexible_response_header`)."""
+    """Return the header of a response; that of ApiVersions is never flexible."""
     return _FLEXIBLE(correlation_id) if is_flexible else _CORRELATION_ID(correlation_id)

@@ -15,7 +15,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.kafka_front.apis import Api, ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.malformed import Malformed
 from coordinator_server.kafka_front.writing import Piece
 from coordinator_server.traffic.call import EncodedAnswer
@@ -44,29 +44,29 @@ _WAITING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ApiEndpoint:
     """One API as this front serves it."""
 
     api: Api
     rule: MethodRule
     decode: Callable[[memoryview, int], Any]
     encode: Callable[[Any, int], list[Piece]]
-    handler: Handler
+    handler: ApiHandler
 
 
 def endpoint_of(
     api: Api,
-    handler: Handler,
+    handler: ApiHandler,
     decode: Callable[[memoryview, int], Any],
     encode: Callable[[Any, int], list[Piece]],
-) -> Endpoint:
+) -> ApiEndpoint:
     """Return the endpoint of an API. It counts as the method of the core that serves it."""
     assert api.method is not None, f"the connection answers {api.key.name} itself"
-    return Endpoint(api, METHODS[api.method], decode, encode, handler)
+    return ApiEndpoint(api, METHODS[api.method], decode, encode, handler)
 
 
 @dataclass(slots=True)
-class Reply:
+class KafkaReply:
     """An encoded response: the body, without the header of the response."""
 
     body: list[Piece]
@@ -89,7 +89,7 @@ class KafkaCall:
     refuses_over_rate: Final = False
 
     def __init__(
-        self, endpoint: Endpoint, body: memoryview, exchange: Exchange, clock: Clock, answer_bytes_max: int
+        self, endpoint: ApiEndpoint, body: memoryview, exchange: KafkaExchange, clock: Clock, answer_bytes_max: int
     ) -> None:
         self.rule = endpoint.rule
         self.size_bytes = len(body)
@@ -112,7 +112,7 @@ class KafkaCall:
     def client_id(self) -> str:
         return self.exchange.context.client_id
 
-    def take(self) -> Reply | None:
+    def take(self) -> KafkaReply | None:
         take = self._endpoint.handler.take
         if take is None:
             return None
@@ -124,7 +124,7 @@ class KafkaCall:
         response = take(self._request, self.exchange)
         return None if response is None else self._encoded(response)
 
-    def taken_failed(self, reply: Reply, error: Exception) -> Any:  # noqa: ANN401  a response of any API
+    def taken_failed(self, reply: KafkaReply, error: Exception) -> Any:  # noqa: ANN401  a response of any API
         if not isinstance(error, CoordinatorError):
             raise error
         return self._endpoint.handler.refused(self._request, self.exchange, error)
@@ -136,10 +136,10 @@ class KafkaCall:
             raise self._undecodable(error) from error
         return self._endpoint.handler.serve(self._request, self.exchange)
 
-    def encode(self, value: Any) -> EncodedAnswer[Reply]:  # noqa: ANN401  a response of any API
+    def encode(self, value: Any) -> EncodedAnswer[KafkaReply]:  # noqa: ANN401  a response of any API
         return EncodedAnswer(self._encoded(value), self.exchange.codes)
 
-    def refused(self, error: CoordinatorError) -> EncodedAnswer[Reply]:
+    def refused(self, error: CoordinatorError) -> EncodedAnswer[KafkaReply]:
         try:
             self._understand()
         except Malformed as malformed:
@@ -151,13 +151,13 @@ class KafkaCall:
             return EncodedAnswer(self.paused(answer.reply, pause_ms or CAPACITY_PAUSE_MS), answer.codes)
         return answer
 
-    def failed(self, failure: Unanswered) -> Reply | None:
+    def failed(self, failure: Unanswered) -> KafkaReply | None:
         """Return the answer to a call that met a defect or has too large an answer; None if there is none."""
         if self._request is None or failure.status in (CallStatus.INVALID_ARGUMENT, CallStatus.CANCELLED):
             return None
         return self.refused(_Failure(failure.message)).reply
 
-    def paused(self, reply: Reply, throttle_ms: int) -> Reply:
+    def paused(self, reply: KafkaReply, throttle_ms: int) -> KafkaReply:
         """Return the reply with the pause in it, if this version has a place for that. The connection pauses in any
         case."""
         response = reply.response
@@ -172,12 +172,12 @@ class KafkaCall:
     def shown(self) -> str:
         return repr(self._request)[:REQUEST_CHARACTERS_MAX]
 
-    def _encoded(self, response: Any) -> Reply:  # noqa: ANN401  a response of any API
+    def _encoded(self, response: Any) -> KafkaReply:  # noqa: ANN401  a response of any API
         if response is None:
             # The client wants no answer (`acks=0`), and learns of a failure by the end of the connection.
-            return Reply([], 0, None, closes=bool(self.exchange.codes))
+            return KafkaReply([], 0, None, closes=bool(self.exchange.codes))
         body = self._endpoint.encode(response, self.exchange.version)
-        return Reply(body, sum(map(len, body)), response)
+        return KafkaReply(body, sum(map(len, body)), response)
 
     def _understand(self) -> None:
         """Decode the request and complete the context. Raises Malformed."""

@@ -21,7 +21,7 @@ from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.connection import KafkaConnection, Service
-from coordinator_server.kafka_front.kafka_call import Endpoint
+from coordinator_server.kafka_front.kafka_call import ApiEndpoint
 from coordinator_server.kafka_front.sasl import Authentication
 from coordinator_server.listeners import Identities, KafkaListener
 from coordinator_server.listening import close, tcp_sockets
@@ -95,7 +95,7 @@ class KafkaListeners:
         for each in self.opened:
             close(each.sockets)
 
-    async def serve(self, endpoints: Mapping[int, Endpoint], keeper: Keeper, answer_limit: AnswerLimit) -> None:
+    async def serve(self, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, answer_limit: AnswerLimit) -> None:
         """Serve on all listeners."""
         loop = asyncio.get_running_loop()
         for each in self.opened:
@@ -109,7 +109,7 @@ class KafkaListeners:
                 each.servers.append(server)
 
     def _service(
-        self, each: OpenKafkaListener, endpoints: Mapping[int, Endpoint], keeper: Keeper, answer_limit: AnswerLimit
+        self, each: OpenKafkaListener, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, answer_limit: AnswerLimit
     ) -> Service:
         options, listener, advertised = self._options, each.listener, each.advertised
         callers = Callers(each.authenticator, listener.principal, options.levels, options.idle)

@@ -20,7 +20,7 @@ from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.front_settings import FrontSettings
 from coordinator_server.kafka_front.messages.metadata_request import MetadataRequest
 from coordinator_server.kafka_front.messages.metadata_response import (
@@ -47,7 +47,7 @@ class MetadataApi:
         self._access = AccessBits(core.admin.acls)
         self._settings = settings
 
-    def serve(self, request: MetadataRequest, exchange: Exchange) -> Pending[MetadataResponse]:
+    def serve(self, request: MetadataRequest, exchange: KafkaExchange) -> Pending[MetadataResponse]:
         """Return the topics asked for, or all. Those that are missing are created first, where settings and client
         allow that. Raises Refused INVALID_REQUEST."""
         wanted = _wanted(request, exchange.version)
@@ -60,7 +60,7 @@ class MetadataApi:
             lambda results: self._response(request, _after(self._found(wanted, exchange), results), exchange)
         )
 
-    def _found(self, wanted: Sequence[TopicName] | None, exchange: Exchange) -> list[FoundTopic]:
+    def _found(self, wanted: Sequence[TopicName] | None, exchange: KafkaExchange) -> list[FoundTopic]:
         if wanted is None:
             return self._topics.look_up_topics(LookUpTopics(), exchange.context)
         named = self._topics.look_up_topics(
@@ -75,7 +75,9 @@ class MetadataApi:
         # A name that no topic can have has another error.
         return [NewTopic(topic.name, partitions) for topic in found if _is_missing(topic)]
 
-    def _response(self, request: MetadataRequest, found: Sequence[FoundTopic], exchange: Exchange) -> MetadataResponse:
+    def _response(
+        self, request: MetadataRequest, found: Sequence[FoundTopic], exchange: KafkaExchange
+    ) -> MetadataResponse:
         node, context = exchange.node, exchange.context
         shows_cluster = request.include_cluster_authorized_operations
         topic_of = partial(self._topic, with_operations=request.include_topic_authorized_operations, exchange=exchange)
@@ -87,7 +89,7 @@ class MetadataApi:
             cluster_authorized_operations=self._access.of_cluster(context) if shows_cluster else NOT_ASKED,
         )
 
-    def _topic(self, topic: FoundTopic, *, with_operations: bool, exchange: Exchange) -> MetadataResponseTopic:
+    def _topic(self, topic: FoundTopic, *, with_operations: bool, exchange: KafkaExchange) -> MetadataResponseTopic:
         if topic.error is not None:
             return MetadataResponseTopic(
                 error_code=exchange.code(topic.error),
@@ -102,7 +104,7 @@ class MetadataApi:
             topic_authorized_operations=operations,
         )
 
-    def refused(self, request: MetadataRequest, exchange: Exchange, error: CoordinatorError) -> MetadataResponse:
+    def refused(self, request: MetadataRequest, exchange: KafkaExchange, error: CoordinatorError) -> MetadataResponse:
         code = exchange.code(error)
         topics = [
             MetadataResponseTopic(error_code=code, name=each.name or "", topic_id=each.topic_id)
@@ -150,7 +152,7 @@ def _after(found: Sequence[FoundTopic], results: Sequence[TopicResult]) -> list[
     ]
 
 
-def _partitions(topic: FoundTopic, exchange: Exchange) -> Iterator[MetadataResponsePartition]:
+def _partitions(topic: FoundTopic, exchange: KafkaExchange) -> Iterator[MetadataResponsePartition]:
     nodes = (exchange.node.node_id,)
     for partition, epoch in enumerate(topic.leader_epochs):
         # A partition whose shard does not serve has no leader for the moment: clients look again.
@@ -164,7 +166,7 @@ def _partitions(topic: FoundTopic, exchange: Exchange) -> Iterator[MetadataRespo
         )
 
 
-def metadata_handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, Handler]]:
+def metadata_handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handler of Metadata."""
     metadata = MetadataApi(core, settings)
-    yield ApiKey.METADATA, Handler(metadata.serve, metadata.refused)
+    yield ApiKey.METADATA, ApiHandler(metadata.serve, metadata.refused)

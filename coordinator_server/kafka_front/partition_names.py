@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from coordinator_runtime.ports import PartitionName
-from coordinator_server.kafka_front.exchange import Exchange
+from coordinator_server.kafka_front.exchange import KafkaExchange
 
 _OFFSETS_BY_ID_SINCE: Final = 10
 """First OffsetCommit and OffsetFetch with topic ids instead of names."""
@@ -19,7 +19,7 @@ def named(topic: str, partitions: Iterable[int]) -> list[PartitionName]:
     return [PartitionName(topic, b"", partition) for partition in partitions]
 
 
-def topic_id_of(topic_id: bytes, exchange: Exchange) -> bytes:
+def topic_id_of(topic_id: bytes, exchange: KafkaExchange) -> bytes:
     """Return the topic id in a request about offsets; empty if its version has none."""
     return topic_id if exchange.version >= _OFFSETS_BY_ID_SINCE else b""
 

@@ -18,7 +18,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import PartitionName
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.isolation import isolation_of
 from coordinator_server.kafka_front.messages.delete_records_request import DeleteRecordsRequest
 from coordinator_server.kafka_front.messages.delete_records_response import (
@@ -89,7 +89,7 @@ class ListOffsetsApi:
     def __init__(self, positions: PositionService) -> None:
         self._positions = positions
 
-    def serve(self, request: ListOffsetsRequest, exchange: Exchange) -> Pending[ListOffsetsResponse]:
+    def serve(self, request: ListOffsetsRequest, exchange: KafkaExchange) -> Pending[ListOffsetsResponse]:
         """Find the positions. Raises Refused INVALID_REQUEST for an unknown isolation level."""
         isolation = isolation_of(request.isolation_level)
         if request.replica_id != CONSUMER:
@@ -101,7 +101,9 @@ class ListOffsetsApi:
         plan = list(_planned_queries(request, exchange.version))
         return answered(plan, OffsetQuery, find).map(partial(_offsets, request, exchange))
 
-    def refused(self, request: ListOffsetsRequest, exchange: Exchange, error: CoordinatorError) -> ListOffsetsResponse:
+    def refused(
+        self, request: ListOffsetsRequest, exchange: KafkaExchange, error: CoordinatorError
+    ) -> ListOffsetsResponse:
         """Return the error for each partition."""
         return _offsets(request, exchange, repeat(OffsetResult(ANY_PARTITION, error=error)))
 
@@ -112,7 +114,9 @@ class LeaderEpochApi:
     def __init__(self, positions: PositionService) -> None:
         self._positions = positions
 
-    def serve(self, request: OffsetForLeaderEpochRequest, exchange: Exchange) -> Pending[OffsetForLeaderEpochResponse]:
+    def serve(
+        self, request: OffsetForLeaderEpochRequest, exchange: KafkaExchange
+    ) -> Pending[OffsetForLeaderEpochResponse]:
         """Find the ends."""
         plan: list[EpochQuery | EpochEndResult] = []
         for topic in request.topics:
@@ -131,7 +135,7 @@ class LeaderEpochApi:
         return answered(plan, EpochQuery, find).map(partial(_epoch_ends, request, exchange))
 
     def refused(
-        self, request: OffsetForLeaderEpochRequest, exchange: Exchange, error: CoordinatorError
+        self, request: OffsetForLeaderEpochRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> OffsetForLeaderEpochResponse:
         """Return the error for each partition."""
         return _epoch_ends(request, exchange, repeat(EpochEndResult(ANY_PARTITION, error=error)))
@@ -143,7 +147,7 @@ class DeleteRecordsApi:
     def __init__(self, log: LogService) -> None:
         self._log = log
 
-    def serve(self, request: DeleteRecordsRequest, exchange: Exchange) -> Pending[DeleteRecordsResponse]:
+    def serve(self, request: DeleteRecordsRequest, exchange: KafkaExchange) -> Pending[DeleteRecordsResponse]:
         """Delete the records. Raises Refused INVALID_REQUEST for a partition that is named twice."""
         plan: list[RecordsToDelete | DeleteRecordsResult] = []
         for topic in request.topics:
@@ -160,18 +164,18 @@ class DeleteRecordsApi:
         return answered(plan, RecordsToDelete, delete).map(partial(_log_starts, request, exchange))
 
     def refused(
-        self, request: DeleteRecordsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: DeleteRecordsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> DeleteRecordsResponse:
         """Return the error for each partition."""
         return _log_starts(request, exchange, repeat(DeleteRecordsResult(ANY_PARTITION, error=error)))
 
 
-def position_handlers(log: LogService, positions: PositionService) -> Iterator[tuple[ApiKey, Handler]]:
+def position_handlers(log: LogService, positions: PositionService) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of this module's APIs."""
     offsets, epochs, records = ListOffsetsApi(positions), LeaderEpochApi(positions), DeleteRecordsApi(log)
-    yield ApiKey.LIST_OFFSETS, Handler(offsets.serve, offsets.refused)
-    yield ApiKey.OFFSET_FOR_LEADER_EPOCH, Handler(epochs.serve, epochs.refused)
-    yield ApiKey.DELETE_RECORDS, Handler(records.serve, records.refused)
+    yield ApiKey.LIST_OFFSETS, ApiHandler(offsets.serve, offsets.refused)
+    yield ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiHandler(epochs.serve, epochs.refused)
+    yield ApiKey.DELETE_RECORDS, ApiHandler(records.serve, records.refused)
 
 
 def _planned_queries(request: ListOffsetsRequest, version: int) -> Iterator[OffsetQuery | OffsetResult]:
@@ -198,7 +202,9 @@ def _not_a_query(query: ListOffsetsPartition, version: int, count: int) -> Refus
     return None
 
 
-def _offsets(request: ListOffsetsRequest, exchange: Exchange, results: Iterable[OffsetResult]) -> ListOffsetsResponse:
+def _offsets(
+    request: ListOffsetsRequest, exchange: KafkaExchange, results: Iterable[OffsetResult]
+) -> ListOffsetsResponse:
     found = iter(results)
     return ListOffsetsResponse(
         topics=[
@@ -208,7 +214,7 @@ def _offsets(request: ListOffsetsRequest, exchange: Exchange, results: Iterable[
     )
 
 
-def _offset(query: ListOffsetsPartition, exchange: Exchange, result: OffsetResult) -> ListOffsetsPartitionResponse:
+def _offset(query: ListOffsetsPartition, exchange: KafkaExchange, result: OffsetResult) -> ListOffsetsPartitionResponse:
     if result.error is not None or query.timestamp in _WITHOUT_OFFSET:
         return ListOffsetsPartitionResponse(query.partition_index, exchange.code(result.error))
     epoch = NO_LEADER_EPOCH
@@ -220,7 +226,7 @@ def _offset(query: ListOffsetsPartition, exchange: Exchange, result: OffsetResul
 
 
 def _epoch_ends(
-    request: OffsetForLeaderEpochRequest, exchange: Exchange, results: Iterable[EpochEndResult]
+    request: OffsetForLeaderEpochRequest, exchange: KafkaExchange, results: Iterable[EpochEndResult]
 ) -> OffsetForLeaderEpochResponse:
     found = iter(results)
     return OffsetForLeaderEpochResponse(
@@ -233,14 +239,14 @@ def _epoch_ends(
     )
 
 
-def _epoch_end(partition: int, exchange: Exchange, result: EpochEndResult) -> EpochEndOffset:
+def _epoch_end(partition: int, exchange: KafkaExchange, result: EpochEndResult) -> EpochEndOffset:
     if result.error is not None:
         return EpochEndOffset(exchange.code(result.error), partition)
     return EpochEndOffset(0, partition, result.epoch, result.end_offset)
 
 
 def _log_starts(
-    request: DeleteRecordsRequest, exchange: Exchange, results: Iterable[DeleteRecordsResult]
+    request: DeleteRecordsRequest, exchange: KafkaExchange, results: Iterable[DeleteRecordsResult]
 ) -> DeleteRecordsResponse:
     found = iter(results)
     return DeleteRecordsResponse(
@@ -253,6 +259,6 @@ def _log_starts(
     )
 
 
-def _log_start(partition: int, exchange: Exchange, result: DeleteRecordsResult) -> DeleteRecordsPartitionResult:
+def _log_start(partition: int, exchange: KafkaExchange, result: DeleteRecordsResult) -> DeleteRecordsPartitionResult:
     offset = result.low_watermark if result.error is None else NO_OFFSET
     return DeleteRecordsPartitionResult(partition, offset, exchange.code(result.error))

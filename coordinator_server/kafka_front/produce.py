@@ -21,7 +21,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ClientBatch, PartitionName
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.errors import INVALID_REQUIRED_ACKS, FrontRefused
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.produce_request import (
     PartitionProduceData,
     ProduceRequest,
@@ -53,7 +53,7 @@ class ProduceApi:
         self._log = log
         self._fast_path = fast_path
 
-    def serve(self, request: ProduceRequest, exchange: Exchange) -> Pending[ProduceResponse | None]:
+    def serve(self, request: ProduceRequest, exchange: KafkaExchange) -> Pending[ProduceResponse | None]:
         """Append the batches. Raises CoordinatorError for the whole request: for unknown `acks`, and as
         `LogService.produce`."""
         if request.acks not in _ACKS:
@@ -66,7 +66,7 @@ class ProduceApi:
 
         return answered(plan, ClientBatch, append).map(partial(_response, request, exchange))
 
-    def take(self, request: ProduceRequest, exchange: Exchange) -> ProduceResponse | None:
+    def take(self, request: ProduceRequest, exchange: KafkaExchange) -> ProduceResponse | None:
         """Offer a request of the common shape to the fast path."""
         if self._fast_path is None or not request.transactional_id or request.acks not in _ACKS[1:]:
             return None
@@ -78,15 +78,17 @@ class ProduceApi:
         results = self._fast_path.produce(request.transactional_id, batches, exchange.context)
         return None if results is None else _response(request, exchange, results)
 
-    def refused(self, request: ProduceRequest, exchange: Exchange, error: CoordinatorError) -> ProduceResponse | None:
+    def refused(
+        self, request: ProduceRequest, exchange: KafkaExchange, error: CoordinatorError
+    ) -> ProduceResponse | None:
         """Return the error for each batch."""
         return _response(request, exchange, repeat(ProduceResult(ANY_PARTITION, error=error)))
 
 
-def produce_handlers(log: LogService, fast_path: FastPath | None) -> Iterator[tuple[ApiKey, Handler]]:
+def produce_handlers(log: LogService, fast_path: FastPath | None) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handler of Produce."""
     api = ProduceApi(log, fast_path)
-    yield ApiKey.PRODUCE, Handler(api.serve, api.refused, None if fast_path is None else api.take)
+    yield ApiKey.PRODUCE, ApiHandler(api.serve, api.refused, None if fast_path is None else api.take)
 
 
 def _planned(request: ProduceRequest, version: int) -> Iterator[Planned]:
@@ -129,7 +131,9 @@ def _transactional_id(request: ProduceRequest, batches: Sequence[ClientBatch]) -
     return None
 
 
-def _response(request: ProduceRequest, exchange: Exchange, results: Iterable[ProduceResult]) -> ProduceResponse | None:
+def _response(
+    request: ProduceRequest, exchange: KafkaExchange, results: Iterable[ProduceResult]
+) -> ProduceResponse | None:
     """Return the response to a client that wants one. Otherwise its exchange has the error codes."""
     found = iter(results)
     topics = [
@@ -143,7 +147,7 @@ def _response(request: ProduceRequest, exchange: Exchange, results: Iterable[Pro
     return None if request.acks == NO_ACKS else ProduceResponse(topics)
 
 
-def _partition_response(index: int, exchange: Exchange, result: ProduceResult) -> PartitionProduceResponse:
+def _partition_response(index: int, exchange: KafkaExchange, result: ProduceResult) -> PartitionProduceResponse:
     error = result.error
     if error is None:
         return PartitionProduceResponse(index, 0, result.base_offset, log_start_offset=result.log_start_offset)

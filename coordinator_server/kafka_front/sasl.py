@@ -192,7 +192,7 @@ class ScramStep:
 
 _DECOY_KEY: Final = new_secret()
 _DECOY: Final = verifier_of(new_secret().hex(), new_secret())
-"""Verifier of a password that nobody has."""
+"""Verifier of a password that does not exist."""
 
 
 def _decoy(user: str) -> Verifier:

@@ -14,7 +14,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.access_bits import AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from coordinator_server.kafka_front.messages.describe_topic_partitions_response import (
     Cursor,
@@ -36,7 +36,7 @@ class TopicPartitionsApi:
         self._access = AccessBits(core.admin.acls)
 
     def serve(
-        self, request: DescribeTopicPartitionsRequest, exchange: Exchange
+        self, request: DescribeTopicPartitionsRequest, exchange: KafkaExchange
     ) -> Pending[DescribeTopicPartitionsResponse]:
         """Return one page of the topics asked for, or of all, by name. Raises Refused INVALID_REQUEST."""
         first = "" if request.cursor is None else request.cursor.topic_name
@@ -48,7 +48,7 @@ class TopicPartitionsApi:
         return settled(self._page(request, found, exchange))
 
     def _page(
-        self, request: DescribeTopicPartitionsRequest, found: Sequence[FoundTopic], exchange: Exchange
+        self, request: DescribeTopicPartitionsRequest, found: Sequence[FoundTopic], exchange: KafkaExchange
     ) -> DescribeTopicPartitionsResponse:
         cursor, left = request.cursor, max(1, min(PARTITIONS_MAX, request.response_partition_limit))
         topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -65,7 +65,7 @@ class TopicPartitionsApi:
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=following)
         return DescribeTopicPartitionsResponse(topics=topics)
 
-    def _topic(self, topic: FoundTopic, shown: range, exchange: Exchange) -> DescribeTopicPartitionsResponseTopic:
+    def _topic(self, topic: FoundTopic, shown: range, exchange: KafkaExchange) -> DescribeTopicPartitionsResponseTopic:
         if topic.error is not None:
             return DescribeTopicPartitionsResponseTopic(error_code=exchange.code(topic.error), name=topic.name)
         return DescribeTopicPartitionsResponseTopic(
@@ -76,14 +76,14 @@ class TopicPartitionsApi:
         )
 
     def refused(
-        self, request: DescribeTopicPartitionsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: DescribeTopicPartitionsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> DescribeTopicPartitionsResponse:
         code = exchange.code(error)
         topics = [DescribeTopicPartitionsResponseTopic(error_code=code, name=each.name) for each in request.topics]
         return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _partition(partition: int, epoch: int | None, exchange: Exchange) -> DescribeTopicPartitionsResponsePartition:
+def _partition(partition: int, epoch: int | None, exchange: KafkaExchange) -> DescribeTopicPartitionsResponsePartition:
     node_id = exchange.node.node_id
     return DescribeTopicPartitionsResponsePartition(
         error_code=exchange.noted(ErrorCode.LEADER_NOT_AVAILABLE) if epoch is None else 0,
@@ -98,7 +98,7 @@ def _partition(partition: int, epoch: int | None, exchange: Exchange) -> Describ
     )
 
 
-def topic_partitions_handlers(core: Core) -> Iterator[tuple[ApiKey, Handler]]:
+def topic_partitions_handlers(core: Core) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handler of DescribeTopicPartitions."""
     pages = TopicPartitionsApi(core)
-    yield ApiKey.DESCRIBE_TOPIC_PARTITIONS, Handler(pages.serve, pages.refused)
+    yield ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiHandler(pages.serve, pages.refused)

@@ -24,7 +24,7 @@ from coordinator_server.kafka_front.errors import (
     INVALID_REPLICATION_FACTOR,
     FrontRefused,
 )
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.front_settings import FrontSettings
 from coordinator_server.kafka_front.items import each_by_itself, only
 from coordinator_server.kafka_front.messages.create_partitions_request import (
@@ -65,7 +65,7 @@ class TopicApis:
 
     # CreateTopics
 
-    def create(self, request: CreateTopicsRequest, exchange: Exchange) -> Pending[CreateTopicsResponse]:
+    def create(self, request: CreateTopicsRequest, exchange: KafkaExchange) -> Pending[CreateTopicsResponse]:
         """Create topics, each by itself; durable when answered."""
         repeated = repeated_names(topic.name for topic in request.topics)
 
@@ -78,7 +78,7 @@ class TopicApis:
         created = each_by_itself(request.topics, create_one, partial(_not_created, exchange))
         return created.map(lambda results: CreateTopicsResponse(topics=results))
 
-    def _created(self, new: NewTopic, result: TopicResult, exchange: Exchange) -> CreatableTopicResult:
+    def _created(self, new: NewTopic, result: TopicResult, exchange: KafkaExchange) -> CreatableTopicResult:
         if result.error is not None:
             raise result.error
         created = CreatableTopicResult(name=result.name, topic_id=result.topic_id or ZERO_UUID, error_message=None)
@@ -100,13 +100,13 @@ class TopicApis:
         )
 
     def create_refused(
-        self, request: CreateTopicsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: CreateTopicsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> CreateTopicsResponse:
         return CreateTopicsResponse(topics=[_not_created(exchange, topic, error) for topic in request.topics])
 
     # DeleteTopics
 
-    def delete(self, request: DeleteTopicsRequest, exchange: Exchange) -> Pending[DeleteTopicsResponse]:
+    def delete(self, request: DeleteTopicsRequest, exchange: KafkaExchange) -> Pending[DeleteTopicsResponse]:
         """Delete topics, each by itself; durable when answered."""
         wanted = _to_delete(request, exchange.version)
         repeated = repeated_names(topic.name or topic.topic_id.hex() for topic in wanted)
@@ -120,14 +120,16 @@ class TopicApis:
         return deleted.map(lambda results: DeleteTopicsResponse(responses=results))
 
     def delete_refused(
-        self, request: DeleteTopicsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: DeleteTopicsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> DeleteTopicsResponse:
         wanted = _to_delete(request, exchange.version)
         return DeleteTopicsResponse(responses=[_not_deleted(exchange, topic, error) for topic in wanted])
 
     # CreatePartitions
 
-    def add_partitions(self, request: CreatePartitionsRequest, exchange: Exchange) -> Pending[CreatePartitionsResponse]:
+    def add_partitions(
+        self, request: CreatePartitionsRequest, exchange: KafkaExchange
+    ) -> Pending[CreatePartitionsResponse]:
         """Add partitions to topics, each by itself; durable when answered."""
         repeated = repeated_names(topic.name for topic in request.topics)
 
@@ -142,7 +144,7 @@ class TopicApis:
         return added.map(lambda results: CreatePartitionsResponse(results=results))
 
     def add_partitions_refused(
-        self, request: CreatePartitionsRequest, exchange: Exchange, error: CoordinatorError
+        self, request: CreatePartitionsRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> CreatePartitionsResponse:
         return CreatePartitionsResponse(results=[_not_extended(exchange, topic, error) for topic in request.topics])
 
@@ -193,7 +195,7 @@ def _check_nodes(assigned: Iterable[Sequence[int]], node_id: int) -> None:
             raise FrontRefused(INVALID_REPLICA_ASSIGNMENT, text)
 
 
-def _not_created(exchange: Exchange, topic: CreatableTopic, error: CoordinatorError) -> CreatableTopicResult:
+def _not_created(exchange: KafkaExchange, topic: CreatableTopic, error: CoordinatorError) -> CreatableTopicResult:
     return CreatableTopicResult(name=topic.name, error_code=exchange.code(error), error_message=error.message)
 
 
@@ -215,7 +217,7 @@ def _deleted(result: TopicResult) -> DeletableTopicResult:
     return DeletableTopicResult(name=result.name, topic_id=result.topic_id)
 
 
-def _not_deleted(exchange: Exchange, topic: DeleteTopicState, error: CoordinatorError) -> DeletableTopicResult:
+def _not_deleted(exchange: KafkaExchange, topic: DeleteTopicState, error: CoordinatorError) -> DeletableTopicResult:
     return DeletableTopicResult(
         name=topic.name, topic_id=topic.topic_id, error_code=exchange.code(error), error_message=error.message
     )
@@ -228,14 +230,14 @@ def _extended(result: TopicResult) -> CreatePartitionsTopicResult:
 
 
 def _not_extended(
-    exchange: Exchange, topic: CreatePartitionsTopic, error: CoordinatorError
+    exchange: KafkaExchange, topic: CreatePartitionsTopic, error: CoordinatorError
 ) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=topic.name, error_code=exchange.code(error), error_message=error.message)
 
 
-def topic_handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, Handler]]:
+def topic_handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of CreateTopics, DeleteTopics and CreatePartitions."""
     topics = TopicApis(core, settings)
-    yield ApiKey.CREATE_TOPICS, Handler(topics.create, topics.create_refused)
-    yield ApiKey.DELETE_TOPICS, Handler(topics.delete, topics.delete_refused)
-    yield ApiKey.CREATE_PARTITIONS, Handler(topics.add_partitions, topics.add_partitions_refused)
+    yield ApiKey.CREATE_TOPICS, ApiHandler(topics.create, topics.create_refused)
+    yield ApiKey.DELETE_TOPICS, ApiHandler(topics.delete, topics.delete_refused)
+    yield ApiKey.CREATE_PARTITIONS, ApiHandler(topics.add_partitions, topics.add_partitions_refused)

@@ -16,7 +16,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending, all_of, failed, settled
 from coordinator_runtime.ports import PartitionName
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.describe_producers_request import DescribeProducersRequest
 from coordinator_server.kafka_front.messages.describe_producers_response import (
     DescribeProducersResponse,
@@ -57,13 +57,13 @@ MarkerError = tuple[PartitionName, CoordinatorError | None]
 
 def transaction_admin_handlers(
     reader: TransactionReader, log: LogService, administration: TransactionAdministration
-) -> Iterator[tuple[ApiKey, Handler]]:
+) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of this family."""
     transactions = TransactionAdmin(reader, log, administration)
-    yield ApiKey.DESCRIBE_TRANSACTIONS, Handler(transactions.describe, _describe_refused)
-    yield ApiKey.LIST_TRANSACTIONS, Handler(transactions.list_transactions, _list_refused)
-    yield ApiKey.DESCRIBE_PRODUCERS, Handler(transactions.describe_producers, _describe_producers_refused)
-    yield ApiKey.WRITE_TXN_MARKERS, Handler(transactions.write_markers, _write_markers_refused)
+    yield ApiKey.DESCRIBE_TRANSACTIONS, ApiHandler(transactions.describe, _describe_refused)
+    yield ApiKey.LIST_TRANSACTIONS, ApiHandler(transactions.list_transactions, _list_refused)
+    yield ApiKey.DESCRIBE_PRODUCERS, ApiHandler(transactions.describe_producers, _describe_producers_refused)
+    yield ApiKey.WRITE_TXN_MARKERS, ApiHandler(transactions.write_markers, _write_markers_refused)
 
 
 class TransactionAdmin:
@@ -75,7 +75,7 @@ class TransactionAdmin:
         self._administration = administration
 
     def describe(
-        self, request: DescribeTransactionsRequest, exchange: Exchange
+        self, request: DescribeTransactionsRequest, exchange: KafkaExchange
     ) -> Pending[DescribeTransactionsResponse]:
         described = self._reader.describe(request.transactional_ids, exchange.context)
         return described.map(
@@ -85,7 +85,7 @@ class TransactionAdmin:
         )
 
     def list_transactions(
-        self, request: ListTransactionsRequest, exchange: Exchange
+        self, request: ListTransactionsRequest, exchange: KafkaExchange
     ) -> Pending[ListTransactionsResponse]:
         wanted = TransactionFilter(
             states=request.state_filters,
@@ -108,12 +108,14 @@ class TransactionAdmin:
         return settled(response)
 
     def describe_producers(
-        self, request: DescribeProducersRequest, exchange: Exchange
+        self, request: DescribeProducersRequest, exchange: KafkaExchange
     ) -> Pending[DescribeProducersResponse]:
         described = self._log.describe_producers(DescribeProducers(_asked(request)), exchange.context)
         return described.map(partial(_producers, exchange))
 
-    def write_markers(self, request: WriteTxnMarkersRequest, exchange: Exchange) -> Pending[WriteTxnMarkersResponse]:
+    def write_markers(
+        self, request: WriteTxnMarkersRequest, exchange: KafkaExchange
+    ) -> Pending[WriteTxnMarkersResponse]:
         ended = [self._end_hanging(marker, exchange) for marker in request.markers]
         return all_of(ended).map(
             lambda results: WriteTxnMarkersResponse(
@@ -124,11 +126,11 @@ class TransactionAdmin:
             )
         )
 
-    def _end_hanging(self, marker: WritableTxnMarker, exchange: Exchange) -> Pending[list[MarkerError]]:
+    def _end_hanging(self, marker: WritableTxnMarker, exchange: KafkaExchange) -> Pending[list[MarkerError]]:
         """End the hanging transaction that a marker names, in each of its partitions."""
         return all_of([self._end_in(name, marker, exchange) for name in _partitions(marker)])
 
-    def _end_in(self, name: PartitionName, marker: WritableTxnMarker, exchange: Exchange) -> Pending[MarkerError]:
+    def _end_in(self, name: PartitionName, marker: WritableTxnMarker, exchange: KafkaExchange) -> Pending[MarkerError]:
         try:
             if marker.transaction_result:
                 raise Refused(
@@ -142,7 +144,7 @@ class TransactionAdmin:
         return done.answer_error(lambda error: (name, error))
 
 
-def _described(described: Description, exchange: Exchange) -> DescribedState:
+def _described(described: Description, exchange: KafkaExchange) -> DescribedState:
     transaction = described.transaction
     if transaction is None:
         return DescribedState(transactional_id=described.transactional_id, error_code=exchange.code(described.error))
@@ -162,7 +164,7 @@ def _described(described: Description, exchange: Exchange) -> DescribedState:
 
 
 def _describe_refused(
-    request: DescribeTransactionsRequest, exchange: Exchange, error: CoordinatorError
+    request: DescribeTransactionsRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> DescribeTransactionsResponse:
     code = exchange.code(error)
     return DescribeTransactionsResponse(
@@ -173,7 +175,7 @@ def _describe_refused(
 
 
 def _list_refused(
-    _request: ListTransactionsRequest, exchange: Exchange, error: CoordinatorError
+    _request: ListTransactionsRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> ListTransactionsResponse:
     return ListTransactionsResponse(error_code=exchange.code(error))
 
@@ -182,7 +184,7 @@ def _asked(request: DescribeProducersRequest) -> tuple[PartitionName, ...]:
     return without_repetitions(name for topic in request.topics for name in named(topic.name, topic.partition_indexes))
 
 
-def _producers(exchange: Exchange, described: Sequence[ProducersDescription]) -> DescribeProducersResponse:
+def _producers(exchange: KafkaExchange, described: Sequence[ProducersDescription]) -> DescribeProducersResponse:
     topics = [
         TopicResponse(name=topic, partitions=[_of_partition(number, found, exchange) for number, found in partitions])
         for (topic, _id), partitions in by_topic((each.name, each) for each in described).items()
@@ -190,7 +192,7 @@ def _producers(exchange: Exchange, described: Sequence[ProducersDescription]) ->
     return DescribeProducersResponse(topics=topics)
 
 
-def _of_partition(partition: int, found: ProducersDescription, exchange: Exchange) -> PartitionResponse:
+def _of_partition(partition: int, found: ProducersDescription, exchange: KafkaExchange) -> PartitionResponse:
     return PartitionResponse(
         partition_index=partition,
         error_code=exchange.code(found.error),
@@ -212,7 +214,7 @@ def _producer(producer_id: int, entry: ProducerEntry) -> ProducerState:
 
 
 def _describe_producers_refused(
-    request: DescribeProducersRequest, exchange: Exchange, error: CoordinatorError
+    request: DescribeProducersRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> DescribeProducersResponse:
     return _producers(exchange, [ProducersDescription(name, error=error) for name in _asked(request)])
 
@@ -222,7 +224,7 @@ def _partitions(marker: WritableTxnMarker) -> tuple[PartitionName, ...]:
 
 
 def _marker_result(
-    marker: WritableTxnMarker, errors: Sequence[MarkerError], exchange: Exchange
+    marker: WritableTxnMarker, errors: Sequence[MarkerError], exchange: KafkaExchange
 ) -> WritableTxnMarkerResult:
     topics = [
         WritableTxnMarkerTopicResult(
@@ -238,7 +240,7 @@ def _marker_result(
 
 
 def _write_markers_refused(
-    request: WriteTxnMarkersRequest, exchange: Exchange, error: CoordinatorError
+    request: WriteTxnMarkersRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
         markers=[

@@ -14,7 +14,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import PartitionName
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from coordinator_server.kafka_front.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 from coordinator_server.kafka_front.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
@@ -35,17 +35,19 @@ from txn_coordinator.shard import Initialised
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity
 
 
-def transaction_handlers(service: TransactionService, fast_path: FastPath | None) -> Iterator[tuple[ApiKey, Handler]]:
+def transaction_handlers(
+    service: TransactionService, fast_path: FastPath | None
+) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of this family."""
     producers = Producers(service)
     fast = None if fast_path is None else FastProducers(fast_path)
     yield (
         ApiKey.INIT_PRODUCER_ID,
-        Handler(producers.initialise, _initialise_refused, None if fast is None else fast.initialise),
+        ApiHandler(producers.initialise, _initialise_refused, None if fast is None else fast.initialise),
     )
-    yield ApiKey.ADD_PARTITIONS_TO_TXN, Handler(producers.add_partitions, _add_partitions_refused)
-    yield ApiKey.ADD_OFFSETS_TO_TXN, Handler(producers.add_offsets, _add_offsets_refused)
-    yield ApiKey.END_TXN, Handler(producers.end, _end_refused, None if fast is None else fast.end)
+    yield ApiKey.ADD_PARTITIONS_TO_TXN, ApiHandler(producers.add_partitions, _add_partitions_refused)
+    yield ApiKey.ADD_OFFSETS_TO_TXN, ApiHandler(producers.add_offsets, _add_offsets_refused)
+    yield ApiKey.END_TXN, ApiHandler(producers.end, _end_refused, None if fast is None else fast.end)
 
 
 class Producers:
@@ -54,7 +56,7 @@ class Producers:
     def __init__(self, service: TransactionService) -> None:
         self._service = service
 
-    def initialise(self, request: InitProducerIdRequest, exchange: Exchange) -> Pending[InitProducerIdResponse]:
+    def initialise(self, request: InitProducerIdRequest, exchange: KafkaExchange) -> Pending[InitProducerIdResponse]:
         command = requests.InitProducerId(
             transactional_id=request.transactional_id,
             transaction_timeout_ms=request.transaction_timeout_ms,
@@ -63,7 +65,7 @@ class Producers:
         return self._service.init_producer_id(command, exchange.context).map(_initialised)
 
     def add_partitions(
-        self, request: AddPartitionsToTxnRequest, exchange: Exchange
+        self, request: AddPartitionsToTxnRequest, exchange: KafkaExchange
     ) -> Pending[AddPartitionsToTxnResponse]:
         command = requests.AddPartitions(
             transactional_id=request.v3_and_below_transactional_id,
@@ -73,7 +75,7 @@ class Producers:
         added = self._service.add_partitions(command, exchange.context)
         return added.map(lambda each: _added(each.results, exchange))
 
-    def add_offsets(self, request: AddOffsetsToTxnRequest, exchange: Exchange) -> Pending[AddOffsetsToTxnResponse]:
+    def add_offsets(self, request: AddOffsetsToTxnRequest, exchange: KafkaExchange) -> Pending[AddOffsetsToTxnResponse]:
         command = requests.AddOffsets(
             transactional_id=request.transactional_id,
             identity=Identity(request.producer_id, request.producer_epoch),
@@ -82,7 +84,7 @@ class Producers:
         added = self._service.add_offsets(command, exchange.context)
         return added.map(lambda _added: AddOffsetsToTxnResponse())
 
-    def end(self, request: EndTxnRequest, exchange: Exchange) -> Pending[EndTxnResponse]:
+    def end(self, request: EndTxnRequest, exchange: KafkaExchange) -> Pending[EndTxnResponse]:
         command = requests.EndTxn(
             transactional_id=request.transactional_id,
             identity=Identity(request.producer_id, request.producer_epoch),
@@ -97,7 +99,7 @@ class FastProducers:
     def __init__(self, fast_path: FastPath) -> None:
         self._fast_path = fast_path
 
-    def initialise(self, request: InitProducerIdRequest, exchange: Exchange) -> InitProducerIdResponse | None:
+    def initialise(self, request: InitProducerIdRequest, exchange: KafkaExchange) -> InitProducerIdResponse | None:
         # A plain producer has no id, and one that goes on shows its identity.
         if request.transactional_id is None or _expected(request) is not None:
             return None
@@ -106,7 +108,7 @@ class FastProducers:
         )
         return None if identity is None else _initialised(Initialised(identity))
 
-    def end(self, request: EndTxnRequest, exchange: Exchange) -> EndTxnResponse | None:
+    def end(self, request: EndTxnRequest, exchange: KafkaExchange) -> EndTxnResponse | None:
         if not request.committed:
             return None
         identity = (request.producer_id, request.producer_epoch)
@@ -126,7 +128,7 @@ def _initialised(initialised: Initialised) -> InitProducerIdResponse:
 
 
 def _initialise_refused(
-    _request: InitProducerIdRequest, exchange: Exchange, error: CoordinatorError
+    _request: InitProducerIdRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=exchange.code(error), producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
@@ -137,7 +139,7 @@ def _partitions(request: AddPartitionsToTxnRequest) -> tuple[PartitionName, ...]
 
 
 def _added(
-    results: Iterable[tuple[PartitionName, CoordinatorError | None]], exchange: Exchange
+    results: Iterable[tuple[PartitionName, CoordinatorError | None]], exchange: KafkaExchange
 ) -> AddPartitionsToTxnResponse:
     topics = [
         AddPartitionsToTxnTopicResult(
@@ -153,18 +155,18 @@ def _added(
 
 
 def _add_partitions_refused(
-    request: AddPartitionsToTxnRequest, exchange: Exchange, error: CoordinatorError
+    request: AddPartitionsToTxnRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> AddPartitionsToTxnResponse:
     return _added([(name, error) for name in _partitions(request)], exchange)
 
 
 def _add_offsets_refused(
-    _request: AddOffsetsToTxnRequest, exchange: Exchange, error: CoordinatorError
+    _request: AddOffsetsToTxnRequest, exchange: KafkaExchange, error: CoordinatorError
 ) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(error_code=exchange.code(error))
 
 
-def _ended(exchange: Exchange, ended: Ended) -> EndTxnResponse:
+def _ended(exchange: KafkaExchange, ended: Ended) -> EndTxnResponse:
     """Return the answer to an end. A client of version 1 keeps its identity, and gets none."""
     if exchange.context.client_txn_version < 2:
         return EndTxnResponse()
@@ -172,5 +174,5 @@ def _ended(exchange: Exchange, ended: Ended) -> EndTxnResponse:
     return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
 
 
-def _end_refused(_request: EndTxnRequest, exchange: Exchange, error: CoordinatorError) -> EndTxnResponse:
+def _end_refused(_request: EndTxnRequest, exchange: KafkaExchange, error: CoordinatorError) -> EndTxnResponse:
     return EndTxnResponse(error_code=exchange.code(error))

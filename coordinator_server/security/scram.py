@@ -1,7 +1,7 @@
 """SCRAM-SHA-256: a caller proves that it has a token, and the token does not travel.
 
-The user name is the id of the token, and the password is the token. The file of tokens has a verifier, with which
-nobody can call. The iterations protect weak passwords; a token has 256 random bits, so the fewest that clients accept
+The user name is the id of the token, and the password is the token. The file of tokens has a verifier, which is no
+credential. The iterations protect weak passwords; a token has 256 random bits, so the fewest that clients accept
 are enough.
 
 Source: RFC 5802, RFC 7677; KIP-84.
@@ -30,7 +30,7 @@ class ScramRefused(ValueError):
 
 
 class Verifier(Struct, frozen=True):
-    """What the server knows of a token for SCRAM."""
+    """Facts about a token by which the server verifies a proof."""
 
     salt: bytes
     iterations: int

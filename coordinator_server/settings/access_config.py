@@ -134,9 +134,9 @@ class AccessConfig(BaseSettings):
     """Policy on the certificates of clients; as tls_client_auth."""
 
     kafka_authentication: AuthenticationText = ""
-    """Credentials that clients of `kafka_listen` can show, separated by commas; as authentication. With `token` they
-    use SASL PLAIN, with any user name and the token as password; with `scram` SCRAM-SHA-256, with the id of the token
-    as user name. With `jwt` they use OAUTHBEARER. All of these need TLS, except on a loopback host."""
+    """Credentials that clients of `kafka_listen` can show, separated by commas; as authentication. `token`: SASL
+    PLAIN, with any user name and the token as password. `scram`: SCRAM-SHA-256, with the id of the token as user name.
+    `jwt`: OAUTHBEARER. All of these need TLS, except on a loopback host."""
 
     kafka_principal: PrincipalText = ANONYMOUS
     """Principal of all clients of `kafka_listen` without authentication; as principal."""

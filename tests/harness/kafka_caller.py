@@ -13,7 +13,7 @@ from coordinator_runtime.ports import CallContext
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.endpoints import handlers
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.front_settings import FrontSettings
 from coordinator_server.kafka_front.kafka_call import IMPLICIT_SINCE
 from coordinator_server.kafka_front.messages.tables import API_DEFINITIONS
@@ -35,7 +35,7 @@ class KafkaCaller:
         """Error codes of the newest call."""
 
     @property
-    def _handlers(self) -> Mapping[ApiKey, Handler]:
+    def _handlers(self) -> Mapping[ApiKey, ApiHandler]:
         return dict(handlers(self._world.inside.core, self._settings))
 
     def begin(self, key: ApiKey, version: int, request: Any, **context: Any) -> Pending[Any]:
@@ -54,12 +54,12 @@ class KafkaCaller:
         """Return the response to a call that is refused before it begins."""
         return self._handlers[key].refused(request, self._exchange(key, version), error)
 
-    def _exchange(self, key: ApiKey, version: int, **context: Any) -> Exchange:
+    def _exchange(self, key: ApiKey, version: int, **context: Any) -> KafkaExchange:
         api = APIS[key]
         assert api.method is not None, f"the connection answers {key.name} itself"
         txn_version = 2 if version >= IMPLICIT_SINCE.get(key, version + 1) else 1
         fields = {"method": api.method.value, "client_txn_version": txn_version, **context}
-        return Exchange(api, version, msgspec.structs.replace(self._context, **fields), NODE)
+        return KafkaExchange(api, version, msgspec.structs.replace(self._context, **fields), NODE)
 
     def call(self, key: ApiKey, version: int, request: Any, **context: Any) -> Any:
         """Return the response, once everything staged is durable."""

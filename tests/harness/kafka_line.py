@@ -14,8 +14,8 @@ from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.connection import KafkaConnection, Service
 from coordinator_server.kafka_front.endpoints import codec_of
-from coordinator_server.kafka_front.exchange import Exchange, Handler
-from coordinator_server.kafka_front.kafka_call import Endpoint
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
+from coordinator_server.kafka_front.kafka_call import ApiEndpoint
 from coordinator_server.kafka_front.messages.heartbeat_response import HeartbeatResponse
 from coordinator_server.kafka_front.sasl import Authentication
 from coordinator_server.security.authentication import AuthenticationMethod, Authenticator, Callers
@@ -88,7 +88,7 @@ class Line:
         keeper: Callable[[Gatekeeper, ManualClock], Keeper] | None = None,
         message_bytes_max: int = 1 << 20,
         connections_max: int = 10,
-        handlers: Mapping[ApiKey, Handler] | None = None,
+        handlers: Mapping[ApiKey, ApiHandler] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.answers = AnswerBytes(AnswerLimits())
@@ -96,11 +96,11 @@ class Line:
         self.abuses = Abuses(self.clock)
         self.callers = Callers(authenticator)
         self.timers: list[HandTimer] = []
-        self.begun: list[tuple[Any, Exchange, Pending[Any]]] = []
-        served = {ApiKey.HEARTBEAT: Handler(self._serve, _refused)} if handlers is None else handlers
+        self.begun: list[tuple[Any, KafkaExchange, Pending[Any]]] = []
+        served = {ApiKey.HEARTBEAT: ApiHandler(self._serve, _refused)} if handlers is None else handlers
         self.service = Service(
             endpoints={
-                key: Endpoint(APIS[key], METHODS[cast(Method, APIS[key].method)], *codec_of(APIS[key]), handler)
+                key: ApiEndpoint(APIS[key], METHODS[cast(Method, APIS[key].method)], *codec_of(APIS[key]), handler)
                 for key, handler in served.items()
             },
             keeper=self.gatekeeper if keeper is None else keeper(self.gatekeeper, self.clock),
@@ -152,7 +152,7 @@ class Line:
                 self.timers.remove(timer)
                 timer.act()
 
-    def _serve(self, request: Any, exchange: Exchange) -> Pending[Any]:
+    def _serve(self, request: Any, exchange: KafkaExchange) -> Pending[Any]:
         reply: Pending[Any] = Pending()
         reply.on_cancel = reply.give_up
         self.begun.append((request, exchange, reply))
@@ -164,7 +164,7 @@ class Line:
         return timer
 
 
-def _refused(_request: Any, exchange: Exchange, error: Any) -> HeartbeatResponse:
+def _refused(_request: Any, exchange: KafkaExchange, error: Any) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=exchange.code(error))
 
 

@@ -12,7 +12,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.connection import IN_FLIGHT_MAX, UNAUTHENTICATED_BYTES_MAX
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.heartbeat_response import HeartbeatResponse
 from coordinator_server.security.authentication import (
     AuthenticationMethod,
@@ -130,7 +130,7 @@ async def test_a_client_that_is_gone_cancels_its_calls() -> None:
 
 async def test_a_client_that_does_not_read_has_its_answers_counted_until_it_does() -> None:
     big = b"x" * 10_000
-    handler = Handler(lambda _request, _exchange: settled(big), lambda _request, _exchange, _error: big)
+    handler = ApiHandler(lambda _request, _exchange: settled(big), lambda _request, _exchange, _error: big)
     line = Line(handlers={ApiKey.HEARTBEAT: handler})
     endpoint = line.service.endpoints[ApiKey.HEARTBEAT]
     object.__setattr__(endpoint, "encode", lambda response, _version: [response])
@@ -145,7 +145,7 @@ async def test_a_client_that_does_not_read_has_its_answers_counted_until_it_does
 
 async def test_a_connection_that_ends_releases_the_answers_that_it_did_not_take() -> None:
     big = b"x" * 10_000
-    line = Line(handlers={ApiKey.HEARTBEAT: Handler(lambda *_: settled(big), lambda *_: big)})
+    line = Line(handlers={ApiKey.HEARTBEAT: ApiHandler(lambda *_: settled(big), lambda *_: big)})
     object.__setattr__(line.service.endpoints[ApiKey.HEARTBEAT], "encode", lambda response, _version: [response])
     line.connection.pause_writing()
     line.send(heartbeat(1))
@@ -320,13 +320,13 @@ async def test_an_idle_connection_is_one_without_requests() -> None:
 
 
 async def test_a_defect_answers_this_request_alone() -> None:
-    def fail(_request: object, _exchange: Exchange) -> Pending[object]:
+    def fail(_request: object, _exchange: KafkaExchange) -> Pending[object]:
         raise ZeroDivisionError("our bug")
 
-    def refused(_request: object, exchange: Exchange, error: object) -> HeartbeatResponse:
+    def refused(_request: object, exchange: KafkaExchange, error: object) -> HeartbeatResponse:
         return HeartbeatResponse(error_code=exchange.code(error))  # type: ignore[arg-type]
 
-    line = Line(handlers={ApiKey.HEARTBEAT: Handler(fail, refused)})
+    line = Line(handlers={ApiKey.HEARTBEAT: ApiHandler(fail, refused)})
     line.send(heartbeat(1), API_VERSIONS_0)
     assert line.answered() == [1, 7]
     assert line.bodies()[0][4:] == b"\xff\xff"

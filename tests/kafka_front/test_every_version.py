@@ -18,7 +18,7 @@ from coordinator_runtime.pending import failed
 from coordinator_runtime.ports import CallContext
 from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.endpoints import codec_of, handlers
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.tables import API_DEFINITIONS
 from tests.harness.kafka_caller import NODE, SETTINGS
 from tests.harness.kio_messages import encoded, kio_class, random_message
@@ -35,14 +35,14 @@ def versions(key: ApiKey) -> range:
     return range(max(api.lowest, definition.version_min), min(api.highest, definition.version_max) + 1)
 
 
-def exchange_of(key: ApiKey, version: int) -> Exchange:
+def exchange_of(key: ApiKey, version: int) -> KafkaExchange:
     api = APIS[key]
     assert api.method is not None
     context = CallContext(client_id="a-client", host="1.2.3.4", method=api.method.value, connection="kafka-1")
-    return Exchange(api, version, context, NODE)
+    return KafkaExchange(api, version, context, NODE)
 
 
-def answered(world: World, handler: Handler, key: ApiKey, version: int, request: Any) -> Any:
+def answered(world: World, handler: ApiHandler, key: ApiKey, version: int, request: Any) -> Any:
     """Return the response, or that to a call which is given up because it waits."""
     exchange = exchange_of(key, version)
     try:

@@ -16,7 +16,7 @@ from coordinator_runtime.ports import CallContext, ClientBatch, Connection, NoAn
 from coordinator_runtime.worker import WorkerLost
 from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.errors import FETCH_SESSION_ID_NOT_FOUND
-from coordinator_server.kafka_front.exchange import Exchange
+from coordinator_server.kafka_front.exchange import KafkaExchange
 from coordinator_server.kafka_front.fetch import FetchApi
 from coordinator_server.kafka_front.messages.fetch_request import ReplicaState
 from coordinator_server.kafka_front.messages.fetch_response import AbortedTransaction, NodeEndpoint
@@ -166,7 +166,7 @@ def test_want_of_capacity_is_an_answer_without_records_for_all_partitions(
     world: World, log: KafkaLog, version: int
 ) -> None:
     refusal = Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "later")
-    exchange = Exchange(APIS[ApiKey.FETCH], version, CALLER, NODE)
+    exchange = KafkaExchange(APIS[ApiKey.FETCH], version, CALLER, NODE)
     request = log.fetch_request(("t-0", 0), ("t-1", 0), version=version)
     response = api_of(world).refused(request, exchange, refusal)
     codes = [each.error_code for topic in response.responses for each in topic.partitions]

@@ -10,7 +10,7 @@ from coordinator_runtime.ports import CallContext, Permission, ResourceType
 from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.endpoints import handlers
 from coordinator_server.kafka_front.errors import INVALID_REQUIRED_ACKS
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from tests.harness.inside import WorldOptions
 from tests.harness.kafka_batches import BASE_MS, ROW, kafka_batch, kafka_payload
 from tests.harness.kafka_caller import CALLER, NODE, SETTINGS
@@ -35,13 +35,13 @@ def log(world: World) -> KafkaLog:
     return log
 
 
-def produce_handler(world: World) -> Handler:
+def produce_handler(world: World) -> ApiHandler:
     return dict(handlers(world.inside.core, SETTINGS))[ApiKey.PRODUCE]
 
 
-def exchange_of(version: int) -> Exchange:
+def exchange_of(version: int) -> KafkaExchange:
     context = CallContext(client_id=CALLER.client_id, client_txn_version=2 if version >= IMPLICIT else 1)
-    return Exchange(APIS[ApiKey.PRODUCE], version, context, NODE)
+    return KafkaExchange(APIS[ApiKey.PRODUCE], version, context, NODE)
 
 
 @pytest.mark.parametrize("version", SERVED)

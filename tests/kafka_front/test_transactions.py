@@ -11,7 +11,7 @@ from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM
 from coordinator_runtime.ports import CallContext, Permission
 from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.endpoints import handlers
-from coordinator_server.kafka_front.exchange import Exchange, Handler
+from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.init_producer_id_request import InitProducerIdRequest
 from tests.harness.inside import WorldOptions
 from tests.harness.kafka_caller import CALLER, NODE, SETTINGS, KafkaCaller
@@ -240,13 +240,13 @@ def test_a_caller_without_the_right_is_refused_at_every_place() -> None:
 # On the fast path
 
 
-def handler(world: World, key: ApiKey) -> Handler:
+def handler(world: World, key: ApiKey) -> ApiHandler:
     return dict(handlers(world.inside.core, SETTINGS))[key]
 
 
-def exchange(key: ApiKey, version: int, txn_version: int = 1) -> Exchange:
+def exchange(key: ApiKey, version: int, txn_version: int = 1) -> KafkaExchange:
     context = CallContext(client_id=CALLER.client_id, client_txn_version=txn_version)
-    return Exchange(APIS[key], version, context, NODE)
+    return KafkaExchange(APIS[key], version, context, NODE)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class RecordsConverter:
 
     def convert(self, batch: ReadBatch, accepted: frozenset[Encoding]) -> Pending[ReadBatch]:
         """Return a batch of Kafka's in our encoding. Errors: Refused CORRUPT_MESSAGE if it is unreadable,
-        KAFKA_STORAGE_ERROR if the worker died."""
+        COORDINATOR_NOT_AVAILABLE if the worker died."""
         header, stored = batch
         answer = partial(_answer, header)
         if not is_large(header, len(stored)):
@@ -61,4 +61,4 @@ def _answer(header: BatchHeader, converted: bytes | str) -> ReadBatch:
 def _lost(error: Exception) -> ReadBatch:
     if not isinstance(error, WorkerLost):
         raise error
-    raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"the records were not converted ({error}); fetch them again")
+    raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the records were not converted ({error}); fetch them again")

@@ -90,8 +90,7 @@ def stored_batches(data: bytes) -> None:
 def payloads(data: bytes) -> None:
     """What the server takes, every reader of ours can read; and what it refuses, none."""
     choices = Choices(data)
-    # Readers of ours do not decode Kafka's batches yet.
-    encoding = choices.one_of([each for each in Encoding if each not in (Encoding.CONTROL, Encoding.KAFKA_V2)])
+    encoding = choices.one_of([each for each in Encoding if each is not Encoding.CONTROL])
     compression = choices.one_of(list(Compression))
     record_count = 1 + choices.number(4)
     last_offset_delta = record_count - 1 + choices.number(3)
@@ -109,7 +108,7 @@ def payloads(data: bytes) -> None:
     )
     unreadable = None
     try:
-        decode_rows(unpack_fetched(payload, compression, "here"), header, "here")
+        decode_rows(unpack_fetched(payload, header, "here"), header, "here")
     except Rejected as error:
         unreadable = str(error)
     assert (why is None) is (unreadable is None), f"the server says {why}, and readers say {unreadable}"

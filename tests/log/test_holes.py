@@ -19,7 +19,7 @@ from coordinator_client import encodings
 from coordinator_client.encodings import FetchedBatch, checked_batch
 from coordinator_client.errors import CorruptBatch
 from coordinator_client.fetch_reply import parse_fetch_reply
-from coordinator_protocol.batch import BatchHeader
+from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.store import CommitGroup, Family
 from coordinator_server.grpc_front.wire.log.fetch_edge import FetchAnswer
@@ -151,7 +151,9 @@ def fetched(log: Holed, start: int, end: int, *, isolation: Isolation, raw: bool
     """What the SDK makes of what the server answers."""
     at = start
     while True:
-        result = log.driven.read(fetch_offset=at, end_offset=end, isolation=isolation, is_raw=raw)
+        result = log.driven.read(
+            fetch_offset=at, end_offset=end, isolation=isolation, is_raw=raw, accepted_encodings=frozenset(Encoding)
+        )
         assert result.error is None, result.error
         reply = parse_fetch_reply(FetchAnswer([result]).SerializeToString())
         for wire in reply.results[0].batches:

@@ -150,7 +150,9 @@ _ADVICE: Final = {
     "unfinished_calls": "a connection that began calls and sent no requests was cut: look at the program on that host",
     "not_kafka": "a connection sent bytes that are no request of Kafka's protocol: look which program connects there",
     "kafka_versions": "a client asked for an API or version that ApiVersions does not list: look at its version",
+    "kafka_large": "a request of Kafka's protocol was too large: look at that client, or raise message_bytes_max",
     "kafka_silent": "a connection did not authenticate in time and was closed: look at that host",
+    "kafka_stalled": "a connection sent a request in part and was closed: look at the program on that host",
 }
 
 

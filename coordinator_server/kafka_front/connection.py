@@ -26,10 +26,12 @@ from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.api_versions import answer_versions
 from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.exchange import KafkaExchange
+from coordinator_server.kafka_front.frame_limits import BEFORE_AUTHENTICATION, FrameLimits
 from coordinator_server.kafka_front.framing import Frames
 from coordinator_server.kafka_front.headers import RequestHeader, request_header, request_start, response_header
 from coordinator_server.kafka_front.kafka_call import ApiEndpoint, KafkaCall, KafkaReply
-from coordinator_server.kafka_front.malformed import Malformed
+from coordinator_server.kafka_front.malformed import Malformed, TooLarge
+from coordinator_server.kafka_front.partial_requests import PartialRequests
 from coordinator_server.kafka_front.sasl import Authentication, NotAuthenticated
 from coordinator_server.kafka_front.writing import Piece
 from coordinator_server.security.authentication import Callers
@@ -38,8 +40,8 @@ from coordinator_server.traffic.metering import Keeper
 IN_FLIGHT_MAX: Final = 256
 """Requests of one connection without an answer. Beyond, the connection is not read. Clients send 5 at once, or as many
 as they like (librdkafka)."""
-UNAUTHENTICATED_BYTES_MAX: Final = 1 << 17
-"""Largest request before authentication: a JSON Web Token with room to spare."""
+FRAME_MS_MAX: Final = 60_000
+"""Time for the rest of a request whose beginning has come; at most twice as long. Clients give up after 30 s."""
 _LENGTH_BYTES: Final = 4
 
 
@@ -61,6 +63,8 @@ class Service:
     authentication: Callable[[str], Authentication]
     """Makes the authentication of a new connection, for its host."""
     message_bytes_max: int
+    frame_limits: FrameLimits
+    partial_requests: PartialRequests
     unauthenticated_ms_max: int
     answer_limit: AnswerLimit
     abuses: Abuses
@@ -89,7 +93,7 @@ class KafkaConnection(asyncio.Protocol):
     def __init__(self, service: Service, number: int) -> None:
         self._service = service
         self._number = number
-        self._frames = Frames(service.message_bytes_max)
+        self._frames = Frames(service.frame_limits)
         self._unread: deque[memoryview] = deque()
         """Frames that came and have not begun."""
         self._slots: deque[_AnswerPlace] = deque()
@@ -98,10 +102,14 @@ class KafkaConnection(asyncio.Protocol):
         self._is_throttled = False
         self._is_behind = False
         self._is_beginning = False
+        self._is_paused = False
         self._held_out_bytes = 0
         """Counted bytes that the system has not taken yet."""
         self._last_request_ms = service.clock.monotonic_ms()
         self._deadline: DueCall | None = None
+        self._frame_deadline: DueCall | None = None
+        self._held_in_bytes = 0
+        """Bytes of requests that have not begun, as they were counted last."""
         self.connection: Connection = f"kafka-{number}"
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -127,9 +135,11 @@ class KafkaConnection(asyncio.Protocol):
         service = self._service
         self._is_closing = True
         service.open_connections.pop(self, None)
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for deadline in (self._deadline, self._frame_deadline):
+            if deadline is not None:
+                deadline.cancel()
         self._unread.clear()
+        service.partial_requests.release(self)
         slots, self._slots = self._slots, deque()
         for slot in slots:
             if slot.pending is not None:
@@ -147,10 +157,14 @@ class KafkaConnection(asyncio.Protocol):
             return
         try:
             self._unread.extend(self._frames.feed(data))
+        except TooLarge as error:
+            self._abused("kafka_large", str(error))
+            return
         except Malformed as error:
             self._abused("not_kafka", str(error))
             return
         self._begin_requests()
+        self._hold_the_rest()
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -178,19 +192,46 @@ class KafkaConnection(asyncio.Protocol):
         self._is_closing = True
         self._transport.abort()
 
+    def give_up(self, held_bytes: int) -> None:
+        """End the connection, because all of them hold too many requests in part."""
+        self._abused("requests", f"{held_bytes} bytes of requests that have not begun")
+
+    def _hold_the_rest(self) -> None:
+        """Count the bytes that wait here, and bound the time of a frame that has come in part."""
+        partial_bytes = self._frames.held_bytes
+        held_bytes = partial_bytes + sum(map(len, self._unread))
+        if held_bytes != self._held_in_bytes and not self._is_closing:
+            self._held_in_bytes = held_bytes
+            self._service.partial_requests.hold(self, held_bytes)
+        if partial_bytes and self._frame_deadline is None and not self._is_closing:
+            self._wait_for_frame()
+
+    def _wait_for_frame(self) -> None:
+        self._frame_deadline = self._service.later(FRAME_MS_MAX, partial(self._frame_is_due, self._frames.number))
+
+    def _frame_is_due(self, number: int) -> None:
+        """End the connection if it is still at the frame of this number, and was read all the time."""
+        self._frame_deadline = None
+        if self._is_closing or not self._frames.held_bytes:
+            return
+        if self._frames.number == number and not self._is_paused:
+            self._abused("kafka_stalled", f"{self._frames.held_bytes} bytes of a request came, and no more")
+            return
+        self._wait_for_frame()
+
     def _entered(self) -> None:
         """Go on as the principal of the connection, if it is known by now. Raises Unanswered."""
         service, authentication = self._service, self._authentication
         principal = authentication.principal
         if principal is None:
             if self._deadline is None:
-                self._frames.bytes_max = UNAUTHENTICATED_BYTES_MAX
+                self._frames.limits = BEFORE_AUTHENTICATION
                 self._deadline = service.later(service.unauthenticated_ms_max, self._was_silent)
             return
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        self._frames.bytes_max = service.message_bytes_max
+        self._frames.limits = service.frame_limits
         service.callers.enter(principal, self._number)
         self.connection = service.callers.connection(principal, f"kafka-{self._number}")
         service.callers.forget(self)
@@ -233,6 +274,8 @@ class KafkaConnection(asyncio.Protocol):
         self._begin_calls(calls, slots)
         self._send()
         self._read_on()
+        if self._held_in_bytes:
+            self._hold_the_rest()
 
     def _may_begin(self, begun: int) -> bool:
         return not (self._is_closing or self._is_throttled or self._is_behind) and len(self._slots) < IN_FLIGHT_MAX
@@ -361,7 +404,8 @@ class KafkaConnection(asyncio.Protocol):
         """Read from the connection, or not, as its state wants."""
         if self._transport.is_closing():
             return
-        if self._unread or not self._may_begin(0):
+        self._is_paused = bool(self._unread) or not self._may_begin(0)
+        if self._is_paused:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -381,6 +425,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def _end(self) -> None:
         self._is_closing = True
+        self._service.partial_requests.release(self)
         self._transport.close()
 
 

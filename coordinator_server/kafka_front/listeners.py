@@ -21,7 +21,9 @@ from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.connection import KafkaConnection, Service
+from coordinator_server.kafka_front.frame_limits import frame_limits
 from coordinator_server.kafka_front.kafka_call import ApiEndpoint
+from coordinator_server.kafka_front.partial_requests import PartialRequests
 from coordinator_server.kafka_front.sasl import Authentication
 from coordinator_server.listeners import Identities, KafkaListener
 from coordinator_server.listening import close, tcp_sockets
@@ -121,6 +123,8 @@ class KafkaListeners:
             callers=callers,
             authentication=partial(Authentication, listener.methods, callers),
             message_bytes_max=options.message_bytes_max,
+            frame_limits=frame_limits(options.message_bytes_max),
+            partial_requests=PartialRequests(),
             unauthenticated_ms_max=AUTHENTICATION_MS_MAX,
             answer_limit=answer_limit,
             abuses=each.abuses,

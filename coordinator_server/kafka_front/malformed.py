@@ -8,3 +8,7 @@ class Malformed(Exception):
 
     Nothing behind them can be read, so the connection is closed.
     """
+
+
+class TooLarge(Malformed):
+    """A frame that is larger than the server takes for its API."""

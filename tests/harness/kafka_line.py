@@ -15,8 +15,10 @@ from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.connection import KafkaConnection, Service
 from coordinator_server.kafka_front.endpoints import codec_of
 from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
+from coordinator_server.kafka_front.frame_limits import frame_limits
 from coordinator_server.kafka_front.kafka_call import ApiEndpoint
 from coordinator_server.kafka_front.messages.heartbeat_response import HeartbeatResponse
+from coordinator_server.kafka_front.partial_requests import PARTIAL_BYTES_MAX, PartialRequests
 from coordinator_server.kafka_front.sasl import Authentication
 from coordinator_server.security.authentication import AuthenticationMethod, Authenticator, Callers
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
@@ -87,6 +89,7 @@ class Line:
         authenticator: Authenticator | None = None,
         keeper: Callable[[Gatekeeper, ManualClock], Keeper] | None = None,
         message_bytes_max: int = 1 << 20,
+        partial_bytes_max: int = PARTIAL_BYTES_MAX,
         connections_max: int = 10,
         handlers: Mapping[ApiKey, ApiHandler] | None = None,
     ) -> None:
@@ -109,6 +112,8 @@ class Line:
             callers=self.callers,
             authentication=partial(Authentication, methods, self.callers),
             message_bytes_max=message_bytes_max,
+            frame_limits=frame_limits(message_bytes_max),
+            partial_requests=PartialRequests(partial_bytes_max),
             unauthenticated_ms_max=10_000,
             answer_limit=self.answers,
             abuses=self.abuses,
@@ -119,8 +124,9 @@ class Line:
         self.gatekeeper.open()
         self.connection, self.transport = self.connect()
 
-    def connect(self) -> tuple[KafkaConnection, HandTransport]:
-        connection, transport = KafkaConnection(self.service, len(self.service.open_connections) + 1), HandTransport()
+    def connect(self, host: str = "10.0.0.7") -> tuple[KafkaConnection, HandTransport]:
+        number = len(self.service.open_connections) + 1
+        connection, transport = KafkaConnection(self.service, number), HandTransport(host)
         connection.connection_made(cast(asyncio.BaseTransport, transport))
         return connection, transport
 

@@ -11,8 +11,9 @@ import pytest
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.apis import APIS, ApiKey
-from coordinator_server.kafka_front.connection import IN_FLIGHT_MAX, UNAUTHENTICATED_BYTES_MAX
+from coordinator_server.kafka_front.connection import FRAME_MS_MAX, IN_FLIGHT_MAX
 from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
+from coordinator_server.kafka_front.frame_limits import UNAUTHENTICATED_BYTES_MAX
 from coordinator_server.kafka_front.messages.heartbeat_response import HeartbeatResponse
 from coordinator_server.security.authentication import (
     AuthenticationMethod,
@@ -163,6 +164,7 @@ async def test_a_connection_that_ends_releases_the_answers_that_it_did_not_take(
         (b"\xff\xff\xff\xff", "not_kafka"),
         (b"\0\0\0\2\0\0", "not_kafka"),
         (frame(ApiKey.HEARTBEAT, 0, 1, b"\0\1g"), "not_kafka"),
+        ((2 << 20).to_bytes(4, "big"), "kafka_large"),
         (frame(ApiKey.HEARTBEAT, 99, 1), "kafka_versions"),
         (frame(4, 0, 1), "kafka_versions"),
         (frame(ApiKey.PRODUCE, 2, 1), "kafka_versions"),
@@ -268,6 +270,83 @@ async def test_frames_are_small_before_authentication() -> None:
     served = Line()
     served.send((UNAUTHENTICATED_BYTES_MAX + 1).to_bytes(4, "big"))
     assert not served.transport.is_closed
+
+
+async def test_a_request_whose_rest_never_comes_ends_the_connection() -> None:
+    line = Line()
+    line.send(heartbeat(1), heartbeat(2)[:-1])
+    line.advance(FRAME_MS_MAX - 1)
+    assert not line.transport.is_closed
+    line.advance(1)
+    assert line.transport.is_closed
+    assert line.abuses.counts == {"kafka_stalled": 1}
+    assert line.service.partial_requests.held_bytes == 0
+
+
+async def test_a_size_alone_is_a_request_in_part() -> None:
+    line = Line()
+    line.send(b"\0")
+    line.advance(FRAME_MS_MAX)
+    assert line.abuses.counts == {"kafka_stalled": 1}
+
+
+async def test_requests_that_arrive_slowly_one_after_the_other_are_no_stall() -> None:
+    line = Line()
+    half = len(heartbeat(1)) // 2
+    line.send(heartbeat(1)[:half])
+    for number in range(1, 5):
+        line.advance(FRAME_MS_MAX - 1)
+        line.send(heartbeat(number)[half:], heartbeat(number + 1)[:half])
+    assert len(line.begun) == 4
+    assert not line.transport.is_closed
+
+
+async def test_a_request_in_part_may_take_longer_while_the_connection_is_not_read() -> None:
+    line = Line()
+    line.send(*(heartbeat(number) for number in range(IN_FLIGHT_MAX)), heartbeat(0)[:-1])
+    assert not line.transport.is_reading
+    line.advance(FRAME_MS_MAX)
+    assert not line.transport.is_closed
+    line.answer(0)
+    assert line.transport.is_reading
+    line.advance(FRAME_MS_MAX)
+    assert line.abuses.counts == {"kafka_stalled": 1}
+
+
+async def test_requests_in_part_hold_a_bounded_number_of_bytes_and_crowd_out_their_own_host() -> None:
+    part = (10_000).to_bytes(4, "big") + b"\0\0" + bytes(398)
+    line = Line(partial_bytes_max=1_000)
+    honest, honest_transport = line.connect("10.0.0.8")
+    honest.data_received(part)
+    line.connection.data_received(part)
+    other, other_transport = line.connect()
+    other.data_received(part)
+    assert other_transport.is_closed, "the newest of the host with the most"
+    assert not line.transport.is_closed
+    assert not honest_transport.is_closed
+    assert line.abuses.counts == {"requests": 1}
+    assert line.service.partial_requests.held_bytes == 800
+    line.connection.connection_lost(None)
+    honest.connection_lost(None)
+    other.connection_lost(None)
+    assert line.service.partial_requests.held_bytes == 0
+
+
+async def test_a_request_alone_may_have_any_size() -> None:
+    line = Line(partial_bytes_max=1_000)
+    line.send((10_000).to_bytes(4, "big") + bytes(5_000))
+    assert not line.transport.is_closed
+    assert line.service.partial_requests.held_bytes == 5_000
+    line.send(bytes(4_999))
+    assert not line.transport.is_closed
+
+
+async def test_requests_that_wait_for_earlier_ones_count_until_they_begin() -> None:
+    line = Line()
+    line.send(*(heartbeat(number) for number in range(IN_FLIGHT_MAX + 1)))
+    assert line.service.partial_requests.held_bytes == len(heartbeat(0)) - 4
+    line.answer(0)
+    assert line.service.partial_requests.held_bytes == 0
 
 
 async def test_more_connections_than_allowed_are_closed_at_once() -> None:

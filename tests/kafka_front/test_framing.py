@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator_server.kafka_front.apis import ApiKey
+from coordinator_server.kafka_front.frame_limits import FrameLimits, frame_limits
 from coordinator_server.kafka_front.framing import Frames
-from coordinator_server.kafka_front.malformed import Malformed
+from coordinator_server.kafka_front.malformed import Malformed, TooLarge
 
 FRAMES = st.lists(st.binary(max_size=40), max_size=8)
 CUTS = st.lists(st.integers(0, 400), max_size=12)
+
+
+def frames_of(bytes_max: int) -> Frames:
+    """Return a splitter that takes frames of this size from any API."""
+    return Frames(FrameLimits(bytes_max, bytes_max))
 
 
 def wire(frames: list[bytes]) -> bytes:
@@ -24,20 +31,20 @@ def wire(frames: list[bytes]) -> bytes:
 def test_frames_come_out_as_they_were_sent_however_the_bytes_are_cut(frames: list[bytes], cuts: list[int]) -> None:
     sent = wire(frames)
     edges = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
-    splitter = Frames(bytes_max=40)
+    splitter = frames_of(40)
     found = [frame for start, stop in itertools.pairwise(edges) for frame in splitter.feed(sent[start:stop])]
     assert [bytes(frame) for frame in found] == frames
     assert splitter.held_bytes == 0
 
 
 def test_bytes_one_by_one_make_frames() -> None:
-    splitter = Frames(bytes_max=10)
+    splitter = frames_of(10)
     found = [frame for byte in wire([b"", b"abc", b"0123456789"]) for frame in splitter.feed(bytes([byte]))]
     assert [bytes(frame) for frame in found] == [b"", b"abc", b"0123456789"]
 
 
 def test_a_frame_stays_as_it_is_while_later_ones_come() -> None:
-    splitter = Frames(bytes_max=1_000)
+    splitter = frames_of(1_000)
     sent = wire([b"a" * 100, b"b" * 100])
     (first,) = [*splitter.feed(sent[:50]), *splitter.feed(sent[50:150])]
     records = first[10:20]
@@ -49,7 +56,7 @@ def test_a_frame_stays_as_it_is_while_later_ones_come() -> None:
 
 def test_a_large_frame_in_small_pieces_is_copied_a_few_times_at_most() -> None:
     piece, count = bytes(4_096), 1_024
-    splitter = Frames(bytes_max=len(piece) * count)
+    splitter = frames_of(len(piece) * count)
     splitter.feed((len(piece) * count).to_bytes(4, "big"))
     tracemalloc.start()
     try:
@@ -63,7 +70,7 @@ def test_a_large_frame_in_small_pieces_is_copied_a_few_times_at_most() -> None:
 
 
 def test_a_stated_size_alone_takes_no_memory() -> None:
-    splitter = Frames(bytes_max=1 << 30)
+    splitter = frames_of(1 << 30)
     tracemalloc.start()
     try:
         assert splitter.feed((1 << 30).to_bytes(4, "big") + b"x") == []
@@ -75,9 +82,9 @@ def test_a_stated_size_alone_takes_no_memory() -> None:
 
 
 def test_the_largest_frame_may_grow_while_the_connection_lives() -> None:
-    splitter = Frames(bytes_max=10)
+    splitter = frames_of(10)
     assert len(splitter.feed(wire([b"x" * 10]))) == 1
-    splitter.bytes_max = 100
+    splitter.limits = FrameLimits(100, 100)
     assert len(splitter.feed(wire([b"x" * 100]))) == 1
     with pytest.raises(Malformed, match="a frame of 101 bytes; at most 100 are allowed"):
         splitter.feed(wire([b"x" * 101]))
@@ -95,4 +102,27 @@ def test_the_largest_frame_may_grow_while_the_connection_lives() -> None:
 )
 def test_a_size_that_cannot_be_says_what_the_bytes_look_like(sent: bytes, said: str) -> None:
     with pytest.raises(Malformed, match=said):
-        Frames(bytes_max=1_000).feed(sent)
+        frames_of(1_000).feed(sent)
+
+
+@pytest.mark.parametrize("cuts", [(), (4,), (5,), (6,), (1, 5)])
+def test_only_records_and_groups_make_large_frames(cuts: tuple[int, ...]) -> None:
+    limits = frame_limits(message_bytes_max=8 << 20)
+
+    def feed(key: ApiKey, size: int) -> None:
+        sent = size.to_bytes(4, "big") + key.to_bytes(2, "big")
+        splitter = Frames(limits)
+        for start, stop in itertools.pairwise((0, *cuts, len(sent))):
+            splitter.feed(sent[start:stop])
+
+    feed(ApiKey.PRODUCE, 8 << 20)
+    feed(ApiKey.SYNC_GROUP, 4 << 20)
+    feed(ApiKey.FETCH, 1 << 20)
+    for key, size in ((ApiKey.PRODUCE, 8 << 20), (ApiKey.SYNC_GROUP, 4 << 20), (ApiKey.FETCH, 1 << 20)):
+        with pytest.raises(TooLarge, match=f"at most {size} are allowed"):
+            feed(key, size + 1)
+
+
+def test_a_small_server_takes_no_larger_frames_than_its_messages() -> None:
+    limits = frame_limits(message_bytes_max=1_000)
+    assert {limits.of_api(key) for key in ApiKey} == {1_000}

@@ -32,6 +32,7 @@ from coordinator_server.kafka_front.headers import RequestHeader, request_header
 from coordinator_server.kafka_front.kafka_call import ApiEndpoint, KafkaCall, KafkaReply
 from coordinator_server.kafka_front.malformed import Malformed, TooLarge
 from coordinator_server.kafka_front.partial_requests import PartialRequests
+from coordinator_server.kafka_front.places import NoPlace, Places
 from coordinator_server.kafka_front.sasl import Authentication, NotAuthenticated
 from coordinator_server.kafka_front.writing import Piece
 from coordinator_server.security.authentication import Callers
@@ -69,8 +70,8 @@ class Service:
     answer_limit: AnswerLimit
     abuses: Abuses
     open_connections: dict[KafkaConnection, None]
-    """An ordered set."""
-    connections_max: int
+    """An ordered set, with those whose TLS handshake is not over."""
+    places: Places
     later: Callable[[int, Callable[[], None]], DueCall]
     """Calls a function after so many milliseconds."""
 
@@ -90,9 +91,13 @@ class _AnswerPlace:
 class KafkaConnection(asyncio.Protocol):
     """Implements `WatchedSession`, too: the connection ends with its credential, or when it is idle for too long."""
 
-    def __init__(self, service: Service, number: int) -> None:
+    def __init__(self, service: Service, number: int, host: str) -> None:
         self._service = service
         self._number = number
+        self.host = host
+        self._transport: asyncio.Transport | None = None
+        """None before the TLS handshake is over."""
+        self._give_handshake_up: Callable[[], object] = lambda: None
         self._frames = Frames(service.frame_limits)
         self._unread: deque[memoryview] = deque()
         """Frames that came and have not begun."""
@@ -113,18 +118,32 @@ class KafkaConnection(asyncio.Protocol):
         self.connection: Connection = f"kafka-{number}"
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    def enter(self) -> bool:
+        """Take a place. Return False, counted and logged, if there is none."""
+        try:
+            self._service.places.enter(self)
+        except NoPlace as refusal:
+            self._service.abuses.count(refusal.kind, self.host, str(refusal))
+            return False
+        self._service.open_connections[self] = None
+        return True
+
+    def before_it_is_made(self, give_up: Callable[[], object]) -> None:
+        """Take a function that gives the handshake up, for a connection that ends before."""
+        self._give_handshake_up = give_up
+
+    def never_made(self, problem: str) -> None:
+        """Note that the handshake failed. Counted, unless the server has given it up."""
+        if not self._is_closing:
+            self._service.abuses.count("handshakes", self.host, problem)
+        self.connection_lost(None)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         # `pause_writing` for the first byte that the system does not take, so that such bytes are counted.
         self._transport.set_write_buffer_limits(0)
         service = self._service
-        peer = transport.get_extra_info("peername")
-        self.host = str(peer[0]) if peer else ""
         self._authentication = service.authentication(self.host)
-        if len(service.open_connections) >= service.connections_max:
-            self._abused("connections", f"{service.connections_max} are open")
-            return
-        service.open_connections[self] = None
         try:
             self._authentication.connected(_certificates(transport))
             self._entered()
@@ -134,6 +153,7 @@ class KafkaConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         service = self._service
         self._is_closing = True
+        service.places.leave(self)
         service.open_connections.pop(self, None)
         for deadline in (self._deadline, self._frame_deadline):
             if deadline is not None:
@@ -185,12 +205,19 @@ class KafkaConnection(asyncio.Protocol):
         self._is_closing = True
         self._unread.clear()
         if not self._slots and not self._is_beginning:
-            self._transport.close()
+            self._close()
 
     def cut(self) -> None:
         """Close the connection at once."""
         self._is_closing = True
-        self._transport.abort()
+        if self._transport is None:
+            self._give_handshake_up()
+        else:
+            self._transport.abort()
+
+    def make_room(self) -> None:
+        """End the connection, which is not authenticated yet, for a newer one."""
+        self._abused("unauthenticated", "there were too many without authentication, most of them of this host")
 
     def give_up(self, held_bytes: int) -> None:
         """End the connection, because all of them hold too many requests in part."""
@@ -232,6 +259,7 @@ class KafkaConnection(asyncio.Protocol):
             self._deadline.cancel()
             self._deadline = None
         self._frames.limits = service.frame_limits
+        service.places.becomes_known(self)
         service.callers.enter(principal, self._number)
         self.connection = service.callers.connection(principal, f"kafka-{self._number}")
         service.callers.forget(self)
@@ -382,13 +410,14 @@ class KafkaConnection(asyncio.Protocol):
             if reply.response is not None:
                 size_bytes = len(slot.header) + len(reply)
                 pieces += [size_bytes.to_bytes(_LENGTH_BYTES) + slot.header, *reply.body]
-        if pieces and not self._transport.is_closing():
-            self._transport.writelines(pieces)
+        transport = self._transport
+        if pieces and transport is not None and not transport.is_closing():
+            transport.writelines(pieces)
         if self._is_writable and self._held_out_bytes:
             self._release(self._held_out_bytes)
             self._held_out_bytes = 0
         if self._is_closing and not self._slots:
-            self._transport.close()
+            self._close()
 
     def _throttle(self, throttle_ms: int) -> None:
         """Read nothing for this long."""
@@ -402,13 +431,14 @@ class KafkaConnection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Read from the connection, or not, as its state wants."""
-        if self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
         self._is_paused = bool(self._unread) or not self._may_begin(0)
         if self._is_paused:
-            self._transport.pause_reading()
+            transport.pause_reading()
         else:
-            self._transport.resume_reading()
+            transport.resume_reading()
 
     def _release(self, size_bytes: int) -> None:
         if size_bytes:
@@ -426,7 +456,13 @@ class KafkaConnection(asyncio.Protocol):
     def _end(self) -> None:
         self._is_closing = True
         self._service.partial_requests.release(self)
-        self._transport.close()
+        self._close()
+
+    def _close(self) -> None:
+        if self._transport is None:
+            self._give_handshake_up()
+        else:
+            self._transport.close()
 
 
 class _NotServed(Exception):

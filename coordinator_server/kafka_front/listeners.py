@@ -21,9 +21,11 @@ from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.connection import KafkaConnection, Service
+from coordinator_server.kafka_front.entrance import Entrance
 from coordinator_server.kafka_front.frame_limits import frame_limits
 from coordinator_server.kafka_front.kafka_call import ApiEndpoint
 from coordinator_server.kafka_front.partial_requests import PartialRequests
+from coordinator_server.kafka_front.places import Places
 from coordinator_server.kafka_front.sasl import Authentication
 from coordinator_server.listeners import Identities, KafkaListener
 from coordinator_server.listening import close, tcp_sockets
@@ -34,7 +36,7 @@ from coordinator_server.settings.access_config import KAFKA_PREFIX
 from coordinator_server.traffic.metering import Keeper
 
 AUTHENTICATION_MS_MAX: Final = 10_000
-"""Time for a new connection to authenticate, and before that for its TLS handshake."""
+"""Time for a new connection to authenticate, after its TLS handshake."""
 _BACKLOG: Final = 4_096
 
 
@@ -62,7 +64,7 @@ class OpenKafkaListener:
     authenticator: Authenticator | None
     abuses: Abuses
     connections: dict[KafkaConnection, None] = field(default_factory=dict)
-    servers: list[asyncio.Server] = field(default_factory=list)
+    entrances: list[Entrance] = field(default_factory=list)
 
     @property
     def advertised(self) -> Address:
@@ -99,16 +101,12 @@ class KafkaListeners:
 
     async def serve(self, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, answer_limit: AnswerLimit) -> None:
         """Serve on all listeners."""
-        loop = asyncio.get_running_loop()
         for each in self.opened:
-            connect = partial(self._connect, each, self._service(each, endpoints, keeper, answer_limit))
+            connect = partial(self._connect, self._service(each, endpoints, keeper, answer_limit))
             context = None if each.credentials is None else reloading_context(each.credentials)
-            handshake_s = None if context is None else AUTHENTICATION_MS_MAX / 1_000
-            for plug in each.sockets:
-                server = await loop.create_server(
-                    connect, sock=plug, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=handshake_s
-                )
-                each.servers.append(server)
+            each.entrances += [Entrance(plug, context, connect, each.abuses) for plug in each.sockets]
+            for entrance in each.entrances:
+                entrance.open(_BACKLOG)
 
     def _service(
         self, each: OpenKafkaListener, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, answer_limit: AnswerLimit
@@ -129,12 +127,16 @@ class KafkaListeners:
             answer_limit=answer_limit,
             abuses=each.abuses,
             open_connections=each.connections,
-            connections_max=max(1, options.connections_max // len(self.opened)),
+            places=Places(
+                self._clock,
+                max(1, options.connections_max // len(self.opened)),
+                knows_all=each.credentials is None and each.authenticator is None,
+            ),
             later=_later,
         )
 
-    def _connect(self, each: OpenKafkaListener, service: Service) -> KafkaConnection:
-        return KafkaConnection(service, next(self._connection_numbers))
+    def _connect(self, service: Service, host: str) -> KafkaConnection:
+        return KafkaConnection(service, next(self._connection_numbers), host)
 
     @property
     def addresses(self) -> list[Address]:
@@ -165,8 +167,8 @@ class KafkaListeners:
     def announce_stop(self) -> None:
         """Take no more connections and requests. Requests that have begun are answered."""
         for each in self.opened:
-            for server in each.servers:
-                server.close()
+            for entrance in each.entrances:
+                entrance.close()
             for connection in list(each.connections):
                 connection.announce_stop()
 

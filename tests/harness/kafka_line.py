@@ -19,6 +19,7 @@ from coordinator_server.kafka_front.frame_limits import frame_limits
 from coordinator_server.kafka_front.kafka_call import ApiEndpoint
 from coordinator_server.kafka_front.messages.heartbeat_response import HeartbeatResponse
 from coordinator_server.kafka_front.partial_requests import PARTIAL_BYTES_MAX, PartialRequests
+from coordinator_server.kafka_front.places import Places
 from coordinator_server.kafka_front.sasl import Authentication
 from coordinator_server.security.authentication import AuthenticationMethod, Authenticator, Callers
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
@@ -45,15 +46,15 @@ class HandTimer:
 class HandTransport:
     """Implements the part of `asyncio.Transport` that a connection uses."""
 
-    def __init__(self, host: str = "10.0.0.7") -> None:
+    def __init__(self) -> None:
         self.written = bytearray()
         self.is_closed = False
         self.is_aborted = False
         self.is_reading = True
-        self._host = host
 
     def get_extra_info(self, name: str) -> object:
-        return (self._host, 4711) if name == "peername" else None
+        assert name == "ssl_object"
+        return None
 
     def set_write_buffer_limits(self, high: int) -> None:
         assert high == 0, "so that every byte that waits is noticed"
@@ -118,16 +119,20 @@ class Line:
             answer_limit=self.answers,
             abuses=self.abuses,
             open_connections={},
-            connections_max=connections_max,
+            places=Places(self.clock, connections_max, knows_all=authenticator is None),
             later=self._later,
         )
+        self._connections = 0
         self.gatekeeper.open()
         self.connection, self.transport = self.connect()
 
     def connect(self, host: str = "10.0.0.7") -> tuple[KafkaConnection, HandTransport]:
-        number = len(self.service.open_connections) + 1
-        connection, transport = KafkaConnection(self.service, number), HandTransport(host)
-        connection.connection_made(cast(asyncio.BaseTransport, transport))
+        self._connections += 1
+        connection, transport = KafkaConnection(self.service, self._connections, host), HandTransport()
+        if connection.enter():
+            connection.connection_made(cast(asyncio.BaseTransport, transport))
+        else:
+            transport.close()
         return connection, transport
 
     def send(self, *frames: bytes) -> None:

@@ -148,6 +148,7 @@ _ADVICE: Final = {
     "control_frames": "a connection that sent HTTP/2 frames without calls was cut: look at the program on that host",
     "refused_calls": "a connection that began more calls than it may have open was cut: look at the program there",
     "unfinished_calls": "a connection that began calls and sent no requests was cut: look at the program on that host",
+    "kafka_client": "this port speaks gRPC: set kafka_listen, and give clients of Kafka's protocol that address",
     "not_kafka": "a connection sent bytes that are no request of Kafka's protocol: look which program connects there",
     "kafka_versions": "a client asked for an API or version that ApiVersions does not list: look at its version",
     "kafka_large": "a request of Kafka's protocol was too large: look at that client, or raise message_bytes_max",

@@ -21,6 +21,7 @@ use tonic::transport::server::Connected;
 use crate::frames::{Farewell, Flood, Watch};
 use crate::identity::{FailedHosts, Shown};
 use crate::inbox::{Arrival, Inbox};
+use crate::other_protocol::FirstBytes;
 use crate::peer::Peer;
 use crate::tls::{Credentials, Socket, shake_hands};
 use crate::unauthenticated::{Entry, Unauthenticated, UnauthenticatedConnection};
@@ -55,6 +56,8 @@ pub enum Abuse {
     Messages,
     /// A partly received request, given up because all of them together held too much.
     Requests,
+    /// A connection of a client of Kafka's protocol.
+    KafkaClient,
     /// A connection that HTTP/2 ended because its peer broke the rules, or requested more than it allows.
     Rules,
     /// A connection with repeated unauthenticated calls.
@@ -70,7 +73,7 @@ pub enum Abuse {
 }
 
 impl Abuse {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Connections,
         Self::NotTaken,
         Self::Handshakes,
@@ -78,6 +81,7 @@ impl Abuse {
         Self::Unauthenticated,
         Self::Messages,
         Self::Requests,
+        Self::KafkaClient,
         Self::Rules,
         Self::Unknown,
         Self::Resets,
@@ -96,6 +100,7 @@ impl Abuse {
             Self::Unauthenticated => "unauthenticated",
             Self::Messages => "messages",
             Self::Requests => "requests",
+            Self::KafkaClient => "kafka_client",
             Self::Rules => "rules",
             Self::Unknown => "unknown_calls",
             Self::Resets => "resets",
@@ -370,6 +375,7 @@ impl Taken {
             is_flooded: false,
             oldest: now + age_max,
             end: Box::pin(sleep_until(now + FIRST_BYTE_MAX)),
+            first: FirstBytes::default(),
             watch: Watch::new(entered.among.streams_max, now),
             farewell: Farewell::default(),
             turn_frames: 0,
@@ -389,6 +395,7 @@ pub struct Connection {
     is_flooded: bool,
     oldest: Instant,
     end: Pin<Box<Sleep>>,
+    first: FirstBytes,
     watch: Watch,
     farewell: Farewell,
     /// Frames processed since the other connections had their turn.
@@ -445,6 +452,11 @@ impl AsyncRead for Connection {
         ready!(self.peer.backlog.poll_capacity(cx));
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if self.first.are_kafka(&buffer.filled()[before..]) {
+            self.entered.among.met(Abuse::KafkaClient, &self.peer.host);
+            buffer.set_filled(before);
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         let (served, refused, now) =
             (self.peer.backlog.take_served(), self.peer.backlog.take_refused(), Instant::now());
         self.watch.served(served);

@@ -28,6 +28,7 @@ mod held;
 mod identity;
 mod inbox;
 mod kafka;
+mod other_protocol;
 mod peer;
 mod pieces;
 mod records;

@@ -72,7 +72,7 @@ pub async fn shake_hands(stream: TcpStream, config: Arc<ServerConfig>) -> Result
         Err(_) => Err(format!("no handshake within {} s", HANDSHAKE_MAX.as_secs())),
         Ok(Err(error)) => Err(error.to_string()),
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(ALPN) => Ok(Socket::Safe(Box::new(stream))),
-        Ok(Ok(_)) => Err("the peer does not ask for HTTP/2".into()),
+        Ok(Ok(_)) => Err("the peer does not ask for HTTP/2, as a client of gRPC does".into()),
     }
 }
 

@@ -182,6 +182,26 @@ async def test_a_flood_that_was_ended_is_counted_and_told_once(
     assert sorted(line["kind"] for line in lines if line["event"] == "harm") == sorted(abuses)
 
 
+async def test_a_kafka_client_that_connects_here_is_told_of_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("txn_native_transport", reason="the compiled transport is not installed (make native)")
+    monkeypatch.setenv("TXN_TRANSPORT", TransportName.NATIVE)
+    api_versions = bytes.fromhex("0000000e 0012 0000 00000001 0004") + b"java"
+    with structlog.testing.capture_logs() as lines:
+        async with serving(TransportOptions(1 << 20)) as (served, port, _):
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection(HOST, port)
+                writer.write(api_versions)
+                # HTTP/2 begins with the settings of the server. Nothing follows them.
+                settings = await reader.read()
+                assert len(settings) == 9 + int.from_bytes(settings[:3], "big")
+                writer.close()
+            assert {name: count for name, count in served.numbers().abuses.items() if count} == {"kafka_client": 3}
+            assert await answers(port)
+    (line,) = (line for line in lines if line["event"] == "harm")
+    assert line["kind"] == "kafka_client"
+    assert "set kafka_listen" in line["advice"]
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("transport")

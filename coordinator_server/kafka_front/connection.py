@@ -35,7 +35,7 @@ from coordinator_server.kafka_front.partial_requests import PartialRequests
 from coordinator_server.kafka_front.places import NoPlace, Places
 from coordinator_server.kafka_front.sasl import Authentication, NotAuthenticated
 from coordinator_server.kafka_front.writing import Piece
-from coordinator_server.security.authentication import Callers
+from coordinator_server.security.authentication import Callers, Reason, Unauthenticated
 from coordinator_server.traffic.metering import Keeper
 
 IN_FLIGHT_MAX: Final = 256
@@ -111,6 +111,8 @@ class KafkaConnection(asyncio.Protocol):
         self._held_out_bytes = 0
         """Counted bytes that the system has not taken yet."""
         self._last_request_ms = service.clock.monotonic_ms()
+        self._principal: str | None = None
+        """Principal for which the connection counts."""
         self._deadline: DueCall | None = None
         self._frame_deadline: DueCall | None = None
         self._held_in_bytes = 0
@@ -147,8 +149,9 @@ class KafkaConnection(asyncio.Protocol):
         try:
             self._authentication.connected(_certificates(transport))
             self._entered()
-        except Unanswered as refusal:
-            self._refused(refusal)
+        except Unanswered:
+            # Counted where it was found.
+            self._end()
 
     def connection_lost(self, error: Exception | None) -> None:
         service = self._service
@@ -260,6 +263,9 @@ class KafkaConnection(asyncio.Protocol):
             self._deadline = None
         self._frames.limits = service.frame_limits
         service.places.becomes_known(self)
+        if principal != self._principal:
+            service.callers.left(self._number)
+            self._principal = principal
         service.callers.enter(principal, self._number)
         self.connection = service.callers.connection(principal, f"kafka-{self._number}")
         service.callers.forget(self)
@@ -294,9 +300,9 @@ class KafkaConnection(asyncio.Protocol):
         except _NotServed as error:
             self._unread.clear()
             self._abused("kafka_versions", str(error))
-        except NotAuthenticated as error:
-            self._unread.clear()
-            self._refused(error)
+        except NotAuthenticated:
+            # Counted where it was found. Requests before this one get their answers.
+            self.announce_stop()
         finally:
             self._is_beginning = False
         self._begin_calls(calls, slots)
@@ -325,6 +331,8 @@ class KafkaConnection(asyncio.Protocol):
     def _understand(self, frame: memoryview) -> _AnswerPlace:
         """Return the place of the request's answer: answered here, or with the call to begin. Raises Malformed,
         _NotServed, NotAuthenticated."""
+        if self._authentication.expects_raw:
+            return self._raw_sasl(frame)
         start = request_start(frame)
         api = APIS.get(start.api_key)
         if start.api_key == ApiKey.API_VERSIONS:
@@ -343,11 +351,19 @@ class KafkaConnection(asyncio.Protocol):
                 self._enter_or_refuse()
             return _answered_slot(response_head, answer)
         if self._authentication.principal is None:
-            raise NotAuthenticated(f"{api.key.name} before authentication")
+            refusal = Unauthenticated(Reason.NOTHING_SHOWN, f"{api.key.name} before authentication")
+            self._service.callers.refused(refusal, self.host)
+            raise NotAuthenticated(refusal.message)
         endpoint = self._service.endpoints.get(api.key)
         if endpoint is None:
             raise _NotServed(f"API {api.key.name}")
         return _AnswerPlace(response_head, self._call(endpoint, header, body))
+
+    def _raw_sasl(self, frame: memoryview) -> _AnswerPlace:
+        """Return the answer to a message of SASL without headers. Raises NotAuthenticated."""
+        answer = self._authentication.answer_raw(bytes(frame))
+        self._enter_or_refuse()
+        return _answered_slot(b"", [answer])
 
     def _versions(self, version: int, frame: memoryview) -> _AnswerPlace:
         api = APIS[ApiKey.API_VERSIONS]
@@ -447,10 +463,6 @@ class KafkaConnection(asyncio.Protocol):
     def _abused(self, kind: str, details: str) -> None:
         """Count and log a connection that does not speak as it must, and close it."""
         self._service.abuses.count(kind, self.host, details)
-        self._end()
-
-    def _refused(self, refusal: Exception) -> None:
-        """Close the connection of a caller that may not be served. Its refusal was counted."""
         self._end()
 
     def _end(self) -> None:

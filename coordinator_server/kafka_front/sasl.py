@@ -4,20 +4,19 @@ PLAIN carries a token of the server as password. OAUTHBEARER carries a JSON Web 
 carries none.
 
 Source: RFC 4616 (PLAIN), RFC 7628 (OAUTHBEARER), RFC 7677 (SCRAM-SHA-256); Kafka's SaslHandshake and SaslAuthenticate
-(KIP-43, KIP-152).
+(KIP-43, KIP-152), session lifetimes (KIP-368).
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Protocol
 
 import msgspec
 
 from coordinator_runtime.identity import new_secret
-from coordinator_server.calls import Unanswered
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.errors import (
     ILLEGAL_SASL_STATE,
@@ -53,6 +52,10 @@ from coordinator_server.security.scram import (
 
 _FAILED: Final = "authentication failed: the credentials are not valid here"
 """Complete reason to an unauthenticated caller."""
+_REFUSED_BEARER: Final = '{"status":"invalid_token"}'
+"""Answer to a JSON Web Token that is not valid (RFC 7628, section 3.2.2), as Kafka gives it."""
+LIFETIME_MS_MIN: Final = 1_000
+"""Shortest lifetime that a client is told; 0 would mean an endless one."""
 
 
 class Mechanism(StrEnum):
@@ -74,12 +77,19 @@ class NotAuthenticated(Exception):
     """The connection ends, because its caller is not authenticated."""
 
 
+class AttemptFailed(ValueError):
+    """A message of the client ends its attempt. The message has the reason, which may be sent."""
+
+
 class Step(Protocol):
     """The server's side of one mechanism, for one attempt."""
 
     def take(self, message: bytes) -> tuple[bytes, Presented | None]:
         """Return the answer to a message of the client, and the credentials once they are complete. Raises
         ValueError."""
+
+    def refused(self) -> bytes | None:
+        """Return the answer to complete credentials that are not valid; None if the attempt fails without one."""
 
 
 class Authentication:
@@ -90,6 +100,12 @@ class Authentication:
         self._callers = callers
         self._host = host
         self._step: Step | None = None
+        self._mechanism: Mechanism | None = None
+        """Mechanism of the attempt under way, or of the last one."""
+        self._authenticated_by: Mechanism | None = None
+        """None before the first success of SASL."""
+        self.expects_raw = False
+        """True while messages of SASL come in frames of their own, as after SaslHandshake version 0."""
         self.principal: str | None = None
         """None before authentication."""
         self.shown: Presented = NOTHING_SHOWN
@@ -107,7 +123,12 @@ class Authentication:
         if not self._callers.are_asked:
             self.principal = self._callers.principal(NOTHING_SHOWN, self._host)
         elif AuthenticationMethod.CERTIFICATE in self._methods and (certificates or not self.mechanisms):
-            self._show(Presented(certificates=certificates))
+            try:
+                self._show(Presented(certificates=certificates))
+            except Unauthenticated:
+                # It may still authenticate by SASL, which takes precedence.
+                if not self.mechanisms:
+                    raise
 
     def answer(self, key: ApiKey, version: int, body: memoryview) -> list[Piece]:
         """Return the answer to one call of SASL. Raises Malformed."""
@@ -115,9 +136,20 @@ class Authentication:
             return self._shake_hands(sasl_handshake_request.decode(body, version).mechanism, version)
         return self._authenticate(sasl_authenticate_request.decode(body, version).auth_bytes, version)
 
+    def answer_raw(self, message: bytes) -> bytes:
+        """Return the answer to a message of SASL in a frame of its own. Raises NotAuthenticated, which is all that a
+        client of this version learns."""
+        code, reason, answer = self._next(message)
+        if code:
+            raise NotAuthenticated(reason)
+        self.expects_raw = self._step is not None
+        return answer
+
     def _shake_hands(self, mechanism: str, version: int) -> list[Piece]:
         known = mechanism in self.mechanisms
-        self._step = self._first_step(Mechanism(mechanism)) if known else None
+        self._mechanism = Mechanism(mechanism) if known else None
+        self._step = None if self._mechanism is None else self._first_step(self._mechanism)
+        self.expects_raw = known and version == 0
         response = sasl_handshake_response.SaslHandshakeResponse(
             error_code=0 if known else UNSUPPORTED_SASL_MECHANISM, mechanisms=self.mechanisms
         )
@@ -128,46 +160,95 @@ class Authentication:
             tokens = self._callers.proven_tokens
             assert tokens is not None, "the listener has SCRAM"
             return ScramStep(tokens)
-        return SecretStep(_SECRETS[mechanism])
+        return PlainStep() if mechanism is Mechanism.PLAIN else BearerStep()
 
     def _authenticate(self, message: bytes, version: int) -> list[Piece]:
-        code, reason, answer = 0, None, b""
-        if self._step is None:
-            code, reason = ILLEGAL_SASL_STATE, "SaslHandshake with a mechanism of this server comes first"
-        else:
-            try:
-                answer, shown = self._step.take(message)
-                if shown is not None:
-                    self._show(shown)
-                    self._step = None
-            except ScramRefused as refusal:
-                self._callers.refused(Unauthenticated(Reason.UNKNOWN_TOKEN, f"SCRAM: {refusal}"), self._host)
-                code, reason, answer = SASL_AUTHENTICATION_FAILED, _FAILED, b""
-            except (ValueError, Unanswered):
-                code, reason, answer = SASL_AUTHENTICATION_FAILED, _FAILED, b""
+        code, reason, answer = self._next(message)
         self.has_failed = bool(code)
         response = sasl_authenticate_response.SaslAuthenticateResponse(
-            error_code=code, error_message=reason, auth_bytes=answer
+            error_code=code,
+            error_message=reason,
+            auth_bytes=answer,
+            session_lifetime_ms=0 if code or self._step is not None else self._lifetime_ms(),
         )
         return sasl_authenticate_response.encode(response, version)
 
-    def _show(self, shown: Presented) -> None:
+    def _lifetime_ms(self) -> int:
+        """Return the time after which the client should authenticate again; 0 if it need not (KIP-368)."""
+        lifetime_ms = self._callers.lifetime_ms(self.shown)
+        return 0 if lifetime_ms is None else max(LIFETIME_MS_MIN, lifetime_ms)
+
+    def _next(self, message: bytes) -> tuple[int, str | None, bytes]:
+        """Take a message of SASL. Return error code, its reason, and the answer."""
+        if self._step is None:
+            return ILLEGAL_SASL_STATE, "SaslHandshake with a mechanism of this server comes first", b""
+        try:
+            return 0, None, self._advance(self._step, message)
+        except ScramRefused as refusal:
+            self._callers.refused(Unauthenticated(Reason.UNKNOWN_TOKEN, f"SCRAM: {refusal}"), self._host)
+        except AttemptFailed as failure:
+            return SASL_AUTHENTICATION_FAILED, str(failure), b""
+        except Unauthenticated:
+            # Counted by those who refused it.
+            pass
+        except ValueError:
+            self._callers.refused(Unauthenticated(Reason.UNKNOWN_TOKEN, f"{self._mechanism}: malformed"), self._host)
+        return SASL_AUTHENTICATION_FAILED, _FAILED, b""
+
+    def _advance(self, step: Step, message: bytes) -> bytes:
+        """Return the answer to a message. Raises ValueError, Unauthenticated."""
+        answer, shown = step.take(message)
+        if shown is None:
+            return answer
+        if self._authenticated_by not in (None, self._mechanism):
+            # As in Kafka.
+            raise AttemptFailed(f"authenticate again by {self._authenticated_by}, as before")
+        try:
+            self._show(shown, stays=self._authenticated_by is not None)
+        except Unauthenticated:
+            refused = step.refused()
+            if refused is None:
+                raise
+            return refused
+        self._step, self._authenticated_by = None, self._mechanism
+        return answer
+
+    def _show(self, shown: Presented, *, stays: bool = False) -> None:
         """Authenticate by these credentials. Raises Unauthenticated."""
         principal = self._callers.principal(shown, self._host)
-        if self.principal is not None and principal != self.principal:
+        if stays and principal != self.principal:
             # As in Kafka: a connection stays with its principal.
-            raise Unauthenticated(Reason.NO_PRINCIPAL, f"{principal} on a connection of {self.principal}")
+            refusal = Unauthenticated(Reason.NO_PRINCIPAL, f"{principal} on a connection of {self.principal}")
+            self._callers.refused(refusal, self._host)
+            raise refusal
         self.principal, self.shown = principal, shown
 
 
-class SecretStep:
-    """A mechanism of one message, which carries the secret."""
-
-    def __init__(self, secret_in: Callable[[bytes], str]) -> None:
-        self._secret_in = secret_in
+class PlainStep:
+    """PLAIN: one message, which carries a token as password."""
 
     def take(self, message: bytes) -> tuple[bytes, Presented | None]:
-        return b"", Presented(authorization=f"Bearer {self._secret_in(message)}")
+        _authorization_id, _user, password = message.decode().split("\0")
+        return b"", Presented(authorization=f"Bearer {password}")
+
+    def refused(self) -> None:
+        return None
+
+
+class BearerStep:
+    """OAUTHBEARER: one message with a JSON Web Token. A refusal is an answer, and the client ends the attempt."""
+
+    def __init__(self) -> None:
+        self._is_refused = False
+
+    def take(self, message: bytes) -> tuple[bytes, Presented | None]:
+        if self._is_refused:
+            raise AttemptFailed(_REFUSED_BEARER)
+        return b"", Presented(authorization=f"Bearer {_bearer(message)}")
+
+    def refused(self) -> bytes:
+        self._is_refused = True
+        return _REFUSED_BEARER.encode()
 
 
 class ScramStep:
@@ -189,6 +270,9 @@ class ScramStep:
         answer = server_final(self._first, self._sent, self._verifier, message)
         return answer, Presented(proven=Proven(self._first.user, self._verifier))
 
+    def refused(self) -> None:
+        return None
+
 
 _DECOY_KEY: Final = new_secret()
 _DECOY: Final = verifier_of(new_secret().hex(), new_secret())
@@ -200,12 +284,6 @@ def _decoy(user: str) -> Verifier:
     return msgspec.structs.replace(_DECOY, salt=hmac.digest(_DECOY_KEY, user.encode(), "sha256"))
 
 
-def _password(message: bytes) -> str:
-    """Return the password of PLAIN. Raises ValueError."""
-    _authorization_id, _user, password = message.decode().split("\0")
-    return password
-
-
 def _bearer(message: bytes) -> str:
     """Return the token of OAUTHBEARER. Raises ValueError."""
     fields = dict(part.split("=", 1) for part in message.decode().split("\x01")[1:] if "=" in part)
@@ -213,9 +291,3 @@ def _bearer(message: bytes) -> str:
     if kind.lower() != "bearer":
         raise ValueError("no bearer token")
     return bearer
-
-
-_SECRETS: Final[Mapping[Mechanism, Callable[[bytes], str]]] = {
-    Mechanism.PLAIN: _password,
-    Mechanism.OAUTHBEARER: _bearer,
-}

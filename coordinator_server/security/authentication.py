@@ -176,6 +176,9 @@ class JwtPrincipals(TokenPrincipals, Protocol):
     def is_known(self, token: str) -> bool:
         """Return True if the token's signature was verified before."""
 
+    def ends_ms(self, token: str) -> int | None:
+        """Return the expiry (Unix ms) of a token that was verified before; None for another one."""
+
 
 class CertificatePrincipals(Protocol):
     """Maps certificates to principals. Raises Unauthenticated."""
@@ -245,6 +248,14 @@ class Authenticator:
             return self._certificates.of_certificates(shown.certificates)
         raise Unauthenticated(Reason.NOTHING_SHOWN)
 
+    def lifetime_ms(self, shown: Presented) -> int | None:
+        """Return the time to the expiry of a JSON Web Token that was accepted; None for other credentials, whose owner
+        gets no new one by authenticating again."""
+        if self._jwts is None or shown.authorization is None:
+            return None
+        ends_ms = self._jwts.ends_ms(shown.authorization[len(_BEARER) :])
+        return None if ends_ms is None else ends_ms - self._clock.wall_ms()
+
     def count(self, refusal: Unauthenticated, host: str) -> None:
         """Count and log a refused caller."""
         reason, now_ms = refusal.reason, self._clock.monotonic_ms()
@@ -313,6 +324,10 @@ class Callers:
     def principal(self, shown: Presented, host: str) -> str:
         """Return the principal of a call. Raises Unauthenticated."""
         return self._principal if self._authenticator is None else self._authenticator.principal(shown, host)
+
+    def lifetime_ms(self, shown: Presented) -> int | None:
+        """Return the time to the expiry of credentials that their owner renews; None for others."""
+        return None if self._authenticator is None else self._authenticator.lifetime_ms(shown)
 
     def refused(self, refusal: Unauthenticated, host: str) -> None:
         """Count a caller that the front itself found to be unauthenticated."""

@@ -148,6 +148,11 @@ class ReloadingKeySet:
         """Return True if the token's signature was verified before."""
         return token in self._known
 
+    def ends_ms(self, token: str) -> int | None:
+        """Return the expiry (Unix ms) of a token that was verified before; None for another one."""
+        known = self._known.get(token)
+        return None if known is None else int(known.ends * 1_000)
+
     def of_token(self, token: str) -> str:
         """Return the principal of a token. Raises Unauthenticated."""
         all_known = self._known

@@ -93,8 +93,10 @@ class Line:
         partial_bytes_max: int = PARTIAL_BYTES_MAX,
         connections_max: int = 10,
         handlers: Mapping[ApiKey, ApiHandler] | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock() if clock is None else clock
+        self.authenticator = authenticator
         self.answers = AnswerBytes(AnswerLimits())
         self.gatekeeper = Gatekeeper(Admission(AdmissionLimits(), lambda: 0), self.clock, answer_limit=self.answers)
         self.abuses = Abuses(self.clock)
@@ -162,6 +164,17 @@ class Line:
             if timer.due_ms <= self.clock.monotonic_ms() and not timer.is_cancelled:
                 self.timers.remove(timer)
                 timer.act()
+
+    @property
+    def refusals(self) -> dict[str, int]:
+        """Callers that were refused, by reason."""
+        assert self.authenticator is not None
+        return dict(self.authenticator.refusals)
+
+    def check_credentials(self) -> None:
+        """Let the server look at the credentials of its open connections."""
+        assert self.authenticator is not None
+        self.authenticator.sessions.check_again()
 
     def _serve(self, request: Any, exchange: KafkaExchange) -> Pending[Any]:
         reply: Pending[Any] = Pending()

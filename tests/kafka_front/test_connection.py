@@ -52,15 +52,55 @@ class OneToken:
         return "User:etl"
 
 
+class WebTokens:
+    """Knows JSON Web Tokens by their text, NAME@EXPIRY (Unix ms)."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+
+    def look(self) -> None:
+        pass
+
+    def is_known(self, token: str) -> bool:
+        return "@" in token
+
+    def ends_ms(self, token: str) -> int | None:
+        return int(token.partition("@")[2]) if self.is_known(token) else None
+
+    def of_token(self, token: str) -> str:
+        name, at, ends_ms = token.partition("@")
+        if not at:
+            raise Unauthenticated(Reason.NO_JWT)
+        if int(ends_ms) <= self._clock.wall_ms():
+            raise Unauthenticated(Reason.EXPIRED_TOKEN)
+        return f"User:{name}"
+
+
 def asking_line() -> Line:
-    return Line(
-        methods=frozenset({AuthenticationMethod.TOKEN, AuthenticationMethod.SCRAM}),
-        authenticator=Authenticator(ManualClock(), tokens=OneToken(), proven=OneToken()),
-    )
+    clock = ManualClock()
+    authenticator = Authenticator(clock, tokens=OneToken(), proven=OneToken(), jwts=WebTokens(clock))
+    methods = frozenset({AuthenticationMethod.TOKEN, AuthenticationMethod.SCRAM, AuthenticationMethod.JWT})
+    return Line(methods=methods, authenticator=authenticator, clock=clock)
 
 
-def handshake(mechanism: str = "PLAIN") -> bytes:
-    return frame(ApiKey.SASL_HANDSHAKE, 1, 1, len(mechanism).to_bytes(2, "big") + mechanism.encode())
+def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
+    return frame(ApiKey.SASL_HANDSHAKE, version, 1, len(mechanism).to_bytes(2, "big") + mechanism.encode())
+
+
+def raw(message: bytes) -> bytes:
+    return len(message).to_bytes(4, "big") + message
+
+
+def bearer(token: str) -> bytes:
+    return b"n,,\x01auth=Bearer " + token.encode() + b"\x01\x01"
+
+
+def authenticate_by_jwt(line: Line, name: str, lasts_ms: int) -> tuple[int, int]:
+    """Show a JSON Web Token in SaslAuthenticate version 1. Return error code and session lifetime."""
+    token = bearer(f"{name}@{line.clock.wall_ms() + lasts_ms}")
+    line.send(handshake("OAUTHBEARER"), frame(ApiKey.SASL_AUTHENTICATE, 1, 2, len(token).to_bytes(4, "big") + token))
+    body = line.bodies()[-1]
+    return int.from_bytes(body[4:6], "big"), int.from_bytes(body[-8:], "big")
 
 
 def credentials(password: str) -> bytes:
@@ -200,6 +240,7 @@ async def test_before_authentication_only_versions_and_sasl_are_served() -> None
     line.send(heartbeat(8))
     assert line.transport.is_closed
     assert not line.begun
+    assert line.refusals == {Reason.NOTHING_SHOWN: 1}
 
 
 async def test_a_token_is_the_password_of_plain() -> None:
@@ -226,7 +267,8 @@ async def test_a_mechanism_that_is_not_there_is_refused_with_those_that_are() ->
     line = asking_line()
     line.send(handshake("GSSAPI"))
     (body,) = line.bodies()
-    assert body[4:] == b"\0\x21" + b"\0\0\0\2" + b"\0\5PLAIN" + b"\0\x0dSCRAM-SHA-256"
+    mechanisms = b"\0\0\0\3" + b"\0\x0bOAUTHBEARER" + b"\0\5PLAIN" + b"\0\x0dSCRAM-SHA-256"
+    assert body[4:] == b"\0\x21" + mechanisms
 
 
 async def test_scram_proves_a_token_and_does_not_carry_it() -> None:
@@ -252,6 +294,102 @@ async def test_an_unknown_user_has_a_salt_that_stays() -> None:
         line.send(handshake("SCRAM-SHA-256"), sasl(b"n,,n=unknown,r=abc"))
         salts.add(line.bodies()[-1].split(b",s=")[1])
     assert len(salts) == 1
+
+
+async def test_an_old_client_sends_sasl_in_frames_of_its_own() -> None:
+    line = asking_line()
+    line.send(handshake(version=0), raw(b"\0anybody\0txl_right"), heartbeat(3))
+    _handshake, answer = line.bodies()
+    assert answer == b""
+    assert [exchange.context.principal for _request, exchange, _reply in line.begun] == ["User:etl"]
+
+
+async def test_an_old_client_with_a_wrong_token_sees_the_connection_end() -> None:
+    line = asking_line()
+    line.send(handshake(version=0), raw(b"\0anybody\0txl_wrong"), heartbeat(3))
+    assert line.answered() == [1], "what came before is answered"
+    assert line.transport.is_closed
+    assert not line.begun
+    assert line.refusals == {Reason.UNKNOWN_TOKEN: 1}
+
+
+async def test_a_mechanism_of_several_messages_goes_through_frames_of_its_own() -> None:
+    line = asking_line()
+    line.send(handshake("SCRAM-SHA-256", version=0), raw(b"n,,n=right,r=abc"))
+    assert line.bodies()[-1].startswith(b"r=abc")
+    line.send(raw(b"c=biws,r=another,p=AAAA"))
+    assert line.transport.is_closed
+
+
+async def test_a_refused_web_token_is_an_answer_that_the_client_acknowledges() -> None:
+    line = asking_line()
+    line.send(handshake("OAUTHBEARER"), sasl(bearer("nonsense")))
+    answer = line.bodies()[-1]
+    assert answer[4:6] == b"\0\0"
+    assert answer.endswith(b'{"status":"invalid_token"}')
+    assert not line.transport.is_closed
+    line.send(sasl(b"\x01"))
+    assert line.bodies()[-1][4:6] == b"\0\x3a"
+    assert line.transport.is_closed
+    assert line.refusals == {Reason.NO_JWT: 1}
+
+
+async def test_a_client_hears_how_long_its_web_token_lasts_and_renews_it_on_the_same_connection() -> None:
+    line = asking_line()
+    assert authenticate_by_jwt(line, "etl", lasts_ms=60_000) == (0, 60_000)
+    line.advance(50_000)
+    line.send(heartbeat(3))
+    assert authenticate_by_jwt(line, "etl", lasts_ms=60_000) == (0, 60_000)
+    line.advance(20_000)
+    line.check_credentials()
+    assert not line.transport.is_closed
+    assert len(line.begun) == 1, "calls go on meanwhile"
+
+
+async def test_a_connection_whose_web_token_expires_answers_and_ends() -> None:
+    line = asking_line()
+    authenticate_by_jwt(line, "etl", lasts_ms=60_000)
+    line.send(heartbeat(3))
+    line.advance(60_000)
+    line.check_credentials()
+    line.send(heartbeat(4))
+    assert not line.transport.is_closed
+    line.answer(0)
+    assert line.answered()[-1] == 3
+    assert line.transport.is_closed
+
+
+async def test_a_connection_stays_with_its_principal() -> None:
+    line = asking_line()
+    authenticate_by_jwt(line, "etl", lasts_ms=60_000)
+    token = bearer(f"other@{line.clock.wall_ms() + 60_000}")
+    line.send(handshake("OAUTHBEARER"), sasl(token), sasl(b"\x01"))
+    assert line.bodies()[-1][4:6] == b"\0\x3a"
+    assert line.transport.is_closed
+
+
+async def test_a_connection_stays_with_its_mechanism() -> None:
+    line = asking_line()
+    authenticate_by_jwt(line, "etl", lasts_ms=60_000)
+    line.send(handshake(), credentials("txl_right"))
+    assert line.bodies()[-1][4:6] == b"\0\x3a"
+    assert b"authenticate again by OAUTHBEARER" in line.bodies()[-1]
+    assert line.transport.is_closed
+
+
+@pytest.mark.parametrize("message", [b"no separators", b"\xff\0\xff\0\xff", b"\0a\0b\0c"])
+async def test_what_is_no_message_of_the_mechanism_is_refused_and_counted(message: bytes) -> None:
+    line = asking_line()
+    line.send(handshake(), sasl(message))
+    assert line.bodies()[-1][4:6] == b"\0\x3a"
+    assert line.refusals == {Reason.UNKNOWN_TOKEN: 1}
+
+
+async def test_credentials_without_a_handshake_are_refused() -> None:
+    line = asking_line()
+    line.send(credentials("txl_right"))
+    assert line.bodies()[-1][4:6] == b"\0\x22"
+    assert line.transport.is_closed
 
 
 async def test_a_silent_connection_is_closed_before_authentication() -> None:

@@ -22,6 +22,7 @@ from coordinator_server.kafka_front.listeners import KafkaListeners, KafkaOption
 from coordinator_server.listeners import NOBODY_ASKED, Identities, KafkaListener
 from coordinator_server.security.authentication import NameRule, NameSource
 from coordinator_server.security.tls import ClientAuth
+from coordinator_server.security.tokens import ReloadingTokens, new_token
 from tests.harness.certificates import Authority, Pair
 from tests.harness.kafka_line import Line, frame, heartbeat
 from tests.harness.patience import until
@@ -248,6 +249,37 @@ def test_a_certificate_names_the_principal(authority: Authority, tmp_path: Path)
                 assert refused
             await until(lambda: served.open_connections == 1)
             assert served.abuses == {"handshakes": 2}
+
+    run(scenario)
+
+
+def test_a_token_takes_precedence_over_a_certificate_that_may_be_left_out(authority: Authority, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    token, table = new_token("etl", bytes(range(32)), "User:etl", None)
+    tokens.write_text(table, encoding="utf-8")
+    listener = with_tls(
+        authority.issue("server"),
+        tls_client_ca_file=authority.ca_file,
+        tls_client_auth=ClientAuth.REQUESTED,
+        authentication="certificate,token",
+    )
+    password = b"\0user\0" + token.encode()
+    handshake = frame(ApiKey.SASL_HANDSHAKE, 1, 1, b"\0\5PLAIN")
+    authenticate = frame(ApiKey.SASL_AUTHENTICATE, 0, 2, len(password).to_bytes(4, "big") + password)
+
+    async def scenario() -> None:
+        identities = Identities(ReloadingTokens(tokens, SystemClock()), names=NameRule(NameSource.CN))
+        async with serving(listener, identities=identities) as served:
+            pair = authority.issue("from-certificate")
+            for shown, asks_by_sasl in ((pair, False), (pair, True), (None, True)):
+                client = await served.connect(trusting(authority, shown))
+                if asks_by_sasl:
+                    assert (await client.ask(handshake))[4:6] == b"\0\0"
+                    assert (await client.ask(authenticate))[4:6] == b"\0\0"
+                client.send(heartbeat(3))
+            await until(lambda: len(served.line.begun) == 3)
+            found = sorted(exchange.context.principal for _request, exchange, _reply in served.line.begun)
+            assert found == ["User:etl", "User:etl", "User:from-certificate"]
 
     run(scenario)
 

@@ -213,6 +213,17 @@ def test_clocks_may_differ_a_little_and_a_token_ends_while_it_is_used(file: Path
     assert reason(kept, shown) is Reason.EXPIRED_TOKEN
 
 
+def test_a_lifetime_ends_with_the_token_and_is_that_of_tokens_that_count(file: Path) -> None:
+    clock = ManualClock(wall_ms=NOW * 1_000)
+    authenticator = Authenticator(clock, jwts=kept_keys(file, clock))
+    shown = Presented(f"Bearer {token(exp=NOW + 60)}")
+    assert authenticator.lifetime_ms(shown) is None
+    authenticator.principal(shown, "h")
+    clock.advance(10_000)
+    assert authenticator.lifetime_ms(shown) == 50_000
+    assert authenticator.lifetime_ms(Presented()) is None
+
+
 def test_a_key_that_is_gone_takes_its_tokens_with_it(file: Path) -> None:
     kept, old = kept_keys(file), token()
     kept.of_token(old)

@@ -104,7 +104,9 @@ class KafkaConnection(asyncio.Protocol):
         self._slots: deque[_AnswerPlace] = deque()
         self._is_writable = True
         self._is_closing = False
-        self._is_throttled = False
+        self._pause_ends_ms = 0
+        """End of the pause that a quota asks for."""
+        self._pause: DueCall | None = None
         self._is_behind = False
         self._is_beginning = False
         self._is_paused = False
@@ -158,9 +160,9 @@ class KafkaConnection(asyncio.Protocol):
         self._is_closing = True
         service.places.leave(self)
         service.open_connections.pop(self, None)
-        for deadline in (self._deadline, self._frame_deadline):
-            if deadline is not None:
-                deadline.cancel()
+        for timer in (self._deadline, self._frame_deadline, self._pause):
+            if timer is not None:
+                timer.cancel()
         self._unread.clear()
         service.partial_requests.release(self)
         slots, self._slots = self._slots, deque()
@@ -269,7 +271,8 @@ class KafkaConnection(asyncio.Protocol):
         service.callers.enter(principal, self._number)
         self.connection = service.callers.connection(principal, f"kafka-{self._number}")
         service.callers.forget(self)
-        service.callers.watch(self, authentication.shown, self.host, principal)
+        # It is counted as a connection, so that it leaves the sessions of gRPC alone.
+        service.callers.watch(self, authentication.shown, self.host, principal, is_session=False)
 
     def _enter_or_refuse(self) -> None:
         try:
@@ -312,7 +315,7 @@ class KafkaConnection(asyncio.Protocol):
             self._hold_the_rest()
 
     def _may_begin(self, begun: int) -> bool:
-        return not (self._is_closing or self._is_throttled or self._is_behind) and len(self._slots) < IN_FLIGHT_MAX
+        return not (self._is_closing or self._pause is not None or self._is_behind) and len(self._slots) < IN_FLIGHT_MAX
 
     def _begin_calls(self, calls: Sequence[KafkaCall], slots: Sequence[_AnswerPlace]) -> None:
         if not calls:
@@ -436,14 +439,21 @@ class KafkaConnection(asyncio.Protocol):
             self._close()
 
     def _throttle(self, throttle_ms: int) -> None:
-        """Read nothing for this long."""
-        self._is_throttled = True
-        self._service.later(throttle_ms, self._unthrottle)
+        """Read nothing for this long, or for the rest of an earlier pause."""
+        now_ms = self._service.clock.monotonic_ms()
+        self._pause_ends_ms = max(self._pause_ends_ms, now_ms + throttle_ms)
+        if self._pause is None:
+            self._pause = self._service.later(self._pause_ends_ms - now_ms, self._pause_is_over)
 
-    def _unthrottle(self) -> None:
-        self._is_throttled = False
-        if not self._is_closing:
-            self._begin_requests()
+    def _pause_is_over(self) -> None:
+        left_ms = self._pause_ends_ms - self._service.clock.monotonic_ms()
+        self._pause = None
+        if self._is_closing:
+            return
+        if left_ms > 0:
+            self._pause = self._service.later(left_ms, self._pause_is_over)
+            return
+        self._begin_requests()
 
     def _read_on(self) -> None:
         """Read from the connection, or not, as its state wants."""

@@ -366,9 +366,12 @@ class Callers:
         except Refused as refusal:
             raise Unanswered(CallStatus.RESOURCE_EXHAUSTED, refusal.message) from refusal
 
-    def watch(self, session: WatchedSession, shown: Presented, host: str, principal: str) -> None:
-        """Track an open session: count it, recheck its credentials, and end it when it is idle."""
-        if self._levels is not None:
+    def watch(
+        self, session: WatchedSession, shown: Presented, host: str, principal: str, *, is_session: bool = True
+    ) -> None:
+        """Track an open session: recheck its credentials, and end it when it is idle. Count it, too, with
+        `is_session`."""
+        if self._levels is not None and is_session:
             self._sessions[session] = principal
             self._levels.add(Level.SESSIONS, principal)
         if self._idle is not None:

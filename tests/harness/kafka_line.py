@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from coordinator_protocol.methods import METHODS, Method
 from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import Levels
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.apis import APIS, ApiKey
@@ -94,13 +95,14 @@ class Line:
         connections_max: int = 10,
         handlers: Mapping[ApiKey, ApiHandler] | None = None,
         clock: ManualClock | None = None,
+        levels: Levels | None = None,
     ) -> None:
         self.clock = ManualClock() if clock is None else clock
         self.authenticator = authenticator
         self.answers = AnswerBytes(AnswerLimits())
         self.gatekeeper = Gatekeeper(Admission(AdmissionLimits(), lambda: 0), self.clock, answer_limit=self.answers)
         self.abuses = Abuses(self.clock)
-        self.callers = Callers(authenticator)
+        self.callers = Callers(authenticator, levels=levels)
         self.timers: list[HandTimer] = []
         self.begun: list[tuple[Any, KafkaExchange, Pending[Any]]] = []
         served = {ApiKey.HEARTBEAT: ApiHandler(self._serve, _refused)} if handlers is None else handlers
@@ -208,9 +210,9 @@ def frame(key: int, version: int, correlation_id: int, body: bytes = b"", client
     return len(content).to_bytes(4, "big") + content
 
 
-def heartbeat(correlation_id: int, group: str = "g") -> bytes:
-    """Return a Heartbeat of version 0."""
-    return frame(ApiKey.HEARTBEAT, VERSION, correlation_id, _text(group) + b"\0\0\0\1" + _text("member"))
+def heartbeat(correlation_id: int, group: str = "g", version: int = VERSION) -> bytes:
+    """Return a Heartbeat of version 0, or of 1 or 2, which have the same fields."""
+    return frame(ApiKey.HEARTBEAT, version, correlation_id, _text(group) + b"\0\0\0\1" + _text("member"))
 
 
 def _text(text: str) -> bytes:

@@ -23,9 +23,6 @@ from coordinator_server.security.authentication import (
     Unauthenticated,
 )
 from coordinator_server.security.scram import Verifier, verifier_of
-from coordinator_server.traffic.metering import Keeper, Metering
-from coordinator_server.traffic.quotas.budgets import Budgets
-from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules, Rate
 from tests.harness.kafka_line import Line, frame, heartbeat
 from tests.harness.manual_clock import ManualClock
 
@@ -492,24 +489,6 @@ async def test_more_connections_than_allowed_are_closed_at_once() -> None:
     _connection, transport = line.connect()
     assert transport.is_closed
     assert len(line.service.open_connections) == 1
-
-
-async def test_a_quota_serves_the_request_says_how_long_to_pause_and_reads_nothing_meanwhile() -> None:
-    def metered(gatekeeper: Keeper, clock: ManualClock) -> Keeper:
-        rules = QuotaRules([QuotaRow(principal="User:*", rates={Rate.REQUESTS: 1})])
-        return Metering(gatekeeper, Budgets(clock, lambda: rules), clock, lambda _ms, act: act())
-
-    line = Line(keeper=metered)
-    for number in range(40):
-        line.send(heartbeat(number))
-        if len(line.begun) > number:
-            line.answer(number)
-    assert len(line.begun) < 40, "not read during the pause"
-    assert not line.transport.is_reading
-    assert line.answered() == list(range(len(line.begun))), "those that began are served"
-    line.advance(60_000)
-    assert line.transport.is_reading
-    assert len(line.begun) > 0
 
 
 async def test_a_server_that_stops_answers_what_has_begun_and_closes() -> None:

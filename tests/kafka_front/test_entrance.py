@@ -113,7 +113,7 @@ def plain() -> KafkaListener:
     return KafkaListener(listen=f"{HOST}:0")
 
 
-def with_tls(pair: Pair, **settings: Any) -> KafkaListener:  # noqa: ANN401  settings of any type
+def with_tls(pair: Pair, **settings: Any) -> KafkaListener:
     return KafkaListener(listen=f"{HOST}:0", tls_certificate_file=pair.certificate, tls_key_file=pair.key, **settings)
 
 

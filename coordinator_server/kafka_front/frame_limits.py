@@ -43,6 +43,6 @@ BEFORE_AUTHENTICATION: Final = FrameLimits(UNAUTHENTICATED_BYTES_MAX, UNAUTHENTI
 
 def frame_limits(message_bytes_max: int) -> FrameLimits:
     """Return the limits after authentication, for a server whose largest message has so many bytes."""
-    own = dict.fromkeys(_OF_GROUPS, min(GROUP_BYTES_MAX, message_bytes_max))
+    own: dict[int, int] = dict.fromkeys(_OF_GROUPS, min(GROUP_BYTES_MAX, message_bytes_max))
     own[ApiKey.PRODUCE] = message_bytes_max
     return FrameLimits(message_bytes_max, min(REQUEST_BYTES_MAX, message_bytes_max), own)

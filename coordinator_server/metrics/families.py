@@ -379,7 +379,11 @@ FAMILIES: Final = (
         "connections that broke the rules of HTTP/2, or had headers without end (rules), and connections that call "
         "without a credential that counts (unknown_calls) or reset streams (resets) or send frames without a call "
         "(control_frames) or begin calls without requests (unfinished_calls) or more calls than they may have open "
-        "(refused_calls) again and again. The transport grpc does not say any of it.",
+        "(refused_calls) again and again. The transport grpc does not say any of it. Clients of Kafka's protocol on a "
+        "port of gRPC are counted here (kafka_client). On ports for that protocol there are some of these kinds, and "
+        "connections of other protocols (not_kafka), requests of a version that is not served (kafka_versions), those "
+        "that are too large (kafka_large), requests whose rest does not come in time (kafka_stalled), and connections "
+        "that do not authenticate in time (kafka_silent).",
     ),
     _counter(
         "txn_tls_handshakes_total",

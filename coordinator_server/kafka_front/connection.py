@@ -133,7 +133,7 @@ class KafkaConnection(asyncio.Protocol):
         return True
 
     def before_it_is_made(self, give_up: Callable[[], object]) -> None:
-        """Take a function that gives the handshake up, for a connection that ends before."""
+        """Set the function that ends the handshake early."""
         self._give_handshake_up = give_up
 
     def never_made(self, problem: str) -> None:
@@ -144,8 +144,9 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        # `pause_writing` for the first byte that the system does not take, so that such bytes are counted.
-        self._transport.set_write_buffer_limits(0)
+        # Bytes that the system does not take are noticed and counted. A limit of 0 does not work with TLS, whose
+        # transport then reports waiting bytes where there are none.
+        self._transport.set_write_buffer_limits(high=1, low=0)
         service = self._service
         self._authentication = service.authentication(self.host)
         try:

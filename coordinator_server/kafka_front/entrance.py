@@ -1,7 +1,6 @@
 """The way in: connections are accepted, get a place, and make their TLS handshake.
 
-They are bounded before the handshake, so a peer that connects and says nothing holds no more than a place, and that for
-a short time.
+Places are bounded, and taken before the handshake. So a silent peer holds no more than a place, for a short time.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ _FAILED: Final = "authentication failed: the credentials are not valid here"
 _REFUSED_BEARER: Final = '{"status":"invalid_token"}'
 """Answer to a JSON Web Token that is not valid (RFC 7628, section 3.2.2), as Kafka gives it."""
 LIFETIME_MS_MIN: Final = 1_000
-"""Shortest lifetime that a client is told; 0 would mean an endless one."""
+"""Shortest lifetime in an answer; 0 would mean an endless one."""
 
 
 class Mechanism(StrEnum):

@@ -249,8 +249,8 @@ class Authenticator:
         raise Unauthenticated(Reason.NOTHING_SHOWN)
 
     def lifetime_ms(self, shown: Presented) -> int | None:
-        """Return the time to the expiry of a JSON Web Token that was accepted; None for other credentials, whose owner
-        gets no new one by authenticating again."""
+        """Return the time to the expiry of an accepted JSON Web Token; None for other credentials. They are the same
+        after another authentication."""
         if self._jwts is None or shown.authorization is None:
             return None
         ends_ms = self._jwts.ends_ms(shown.authorization[len(_BEARER) :])

@@ -162,6 +162,19 @@ def test_what_is_no_handshake_of_tls_is_closed_and_counted(authority: Authority)
     run(scenario)
 
 
+def test_answers_leave_over_tls_one_by_one(authority: Authority) -> None:
+    async def scenario() -> None:
+        async with serving(with_tls(authority.issue("server"))) as served:
+            client = await served.connect(trusting(authority))
+            client.send(b"".join(heartbeat(number) for number in range(7)))
+            await until(lambda: len(served.line.begun) == 7)
+            for number in range(7):
+                served.line.answer(number)
+                assert (await client.answer())[:4] == number.to_bytes(4, "big")
+
+    run(scenario)
+
+
 def test_a_handshake_that_stalls_ends_in_time(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator_server.kafka_front.entrance.HANDSHAKE_SECONDS_MAX", 0.05)
 

@@ -1,0 +1,161 @@
+package org.apache.kafka.common.test.junit;
+
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.stream.Collectors;
+import kafka.server.ControllerServer;
+import kafka.server.KafkaBroker;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.api.ClusterConfig;
+import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.server.fault.FaultHandlerException;
+import org.junit.jupiter.api.extension.AfterEachCallback;
+import org.junit.jupiter.api.extension.BeforeEachCallback;
+import org.junit.jupiter.api.extension.Extension;
+import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
+import org.mockito.Mockito;
+
+/**
+ * Stands in for the class of Kafka's test runtime that starts brokers: tests run against the server that the system
+ * property `bootstrap` names. All topics are deleted before and after each test, so one suite runs at a time.
+ */
+public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
+    private final String name;
+    private final ClusterConfig config;
+
+    public RaftClusterInvocationContext(String name, ClusterConfig config, boolean isCombined) {
+        this.name = name;
+        this.config = config;
+    }
+
+    @Override
+    public String getDisplayName(int number) {
+        return name + " [" + number + "]";
+    }
+
+    @Override
+    public List<Extension> getAdditionalExtensions() {
+        OutsideServer server = new OutsideServer(config);
+        BeforeEachCallback before = context -> server.deleteTopics();
+        AfterEachCallback after = context -> server.deleteTopics();
+        return List.of(before, after, new ClusterInstanceParameterResolver(server));
+    }
+
+    /** The cluster of one node that runs outside. */
+    private record OutsideServer(ClusterConfig config) implements ClusterInstance {
+        @Override
+        public Type type() {
+            return Type.KRAFT;
+        }
+
+        @Override
+        public Map<Integer, KafkaBroker> brokers() {
+            return Map.of(1, Mockito.mock(KafkaBroker.class));
+        }
+
+        @Override
+        public Map<Integer, ControllerServer> controllers() {
+            return Map.of();
+        }
+
+        @Override
+        public Set<Integer> controllerIds() {
+            return Set.of(1);
+        }
+
+        @Override
+        public ListenerName clientListener() {
+            return ListenerName.normalised("EXTERNAL");
+        }
+
+        @Override
+        public ListenerName controllerListenerName() {
+            return ListenerName.normalised("CONTROLLER");
+        }
+
+        @Override
+        public String bootstrapServers() {
+            return System.getProperty("bootstrap");
+        }
+
+        @Override
+        public String bootstrapControllers() {
+            return bootstrapServers();
+        }
+
+        @Override
+        public List<Integer> brokerBoundPorts() {
+            String address = bootstrapServers();
+            return List.of(Integer.parseInt(address.substring(address.lastIndexOf(':') + 1)));
+        }
+
+        @Override
+        public String clusterId() {
+            try (Admin admin = Admin.create(Map.of(AdminClientConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrapServers()))) {
+                return admin.describeCluster().clusterId().get();
+            } catch (Exception error) {
+                throw new IllegalStateException(error);
+            }
+        }
+
+        @Override
+        public Optional<FaultHandlerException> firstFatalException() {
+            return Optional.empty();
+        }
+
+        @Override
+        public Optional<FaultHandlerException> firstNonFatalException() {
+            return Optional.empty();
+        }
+
+        @Override
+        public void start() {}
+
+        @Override
+        public boolean started() {
+            return true;
+        }
+
+        @Override
+        public void stop() {}
+
+        @Override
+        public boolean stopped() {
+            return false;
+        }
+
+        @Override
+        public void shutdownBroker(int broker) {
+            throw new UnsupportedOperationException("the server outside goes on");
+        }
+
+        @Override
+        public void startBroker(int broker) {}
+
+        @Override
+        public void waitForReadyBrokers() {}
+
+        @Override
+        public void waitTopicDeletion(String topic) {}
+
+        @Override
+        public void waitTopicCreation(String topic, int partitions) {}
+
+        @Override
+        public void ensureConsistentMetadata() {}
+
+        void deleteTopics() throws Exception {
+            try (Admin admin = Admin.create(Map.of(AdminClientConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrapServers()))) {
+                Set<String> topics = admin.listTopics().names().get();
+                admin.deleteTopics(topics.stream().filter(each -> !each.startsWith("__")).collect(Collectors.toSet()))
+                        .all()
+                        .get();
+            }
+        }
+    }
+}

@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from tests.kafka_clients.suite import Suite
-from tests.kafka_clients.suites import kgo, stories
+from tests.kafka_clients.suites import kafka_integration, kafka_tools, kgo, stories, streams
 
-SUITES: Final[tuple[Suite, ...]] = (*stories.SUITES, kgo.SUITE)
+SUITES: Final[tuple[Suite, ...]] = (
+    *stories.SUITES,
+    kgo.SUITE,
+    kafka_integration.SUITE,
+    kafka_tools.SUITE,
+    streams.SUITE,
+)

@@ -1,0 +1,114 @@
+"""Kafka's integration tests of its clients, by the class `RaftClusterInvocationContext` of ours.
+
+Each class of tests runs in a JVM of its own. A case is a test with one set of its parameters, and each counts.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Final
+
+from tests.kafka_clients.results import Case, Outcome
+from tests.kafka_clients.suite import Finished, Place, Suite
+from tests.kafka_clients.suites.java import KAFKA_VERSION, run_class
+
+_PACKAGE: Final = "org.apache.kafka.clients."
+_CLASS_S_MAX: Final = 1_200
+_TEST_S_MAX: Final = 90
+_CONSOLE: Final = "org.junit.platform.console.ConsoleLauncher"
+_OPTIONS: Final = (
+    "--config=junit.jupiter.extensions.autodetection.enabled=true",
+    f"--config=junit.jupiter.execution.timeout.default={_TEST_S_MAX}s",
+    "--details=none",
+    "--disable-banner",
+)
+
+CLASSES: Final = (
+    "ClientRebootstrapTest",
+    "MetricsDuringTopicCreationDeletionTest",
+    "TransactionsExpirationTest",
+    "TransactionsWithMaxInFlightOneTest",
+    "admin.AdminFenceProducersTest",
+    "admin.AutoTopicCreationTest",
+    "admin.ConcurrentListOffsetsRequestTest",
+    "admin.DeleteTopicTest",
+    "admin.DescribeAuthorizedOperationsTest",
+    "admin.DescribeFeaturesTest",
+    "admin.DescribeProducersWithBrokerIdTest",
+    "admin.DynamicGroupConfigIntegrationTest",
+    "admin.ListOffsetsIntegrationTest",
+    "admin.StaticBrokerConfigTest",
+    "consumer.ConsumerIntegrationTest",
+    "consumer.ConsumerTopicCreationTest",
+    "consumer.ConsumerWithLegacyMessageFormatIntegrationTest",
+    "consumer.PlaintextConsumerAssignTest",
+    "consumer.PlaintextConsumerCallbackTest",
+    "consumer.PlaintextConsumerCloseTest",
+    "consumer.PlaintextConsumerCommitTest",
+    "consumer.PlaintextConsumerFetchTest",
+    "consumer.PlaintextConsumerPollTest",
+    "consumer.PlaintextConsumerSubscriptionTest",
+    "consumer.PlaintextConsumerTest",
+    "producer.ProducerCompressionTest",
+    "producer.ProducerFailureHandlingTest",
+    "producer.ProducerIdExpirationTest",
+    "producer.ProducerIntegrationTest",
+    "producer.ProducerSendWhileDeletionTest",
+)
+"""Classes of the jar that run; `expected.toml` has the others, with the reasons."""
+
+
+def _run(place: Place) -> list[Case]:
+    return [case for name in CLASSES for case in _class_cases(place, name)]
+
+
+def _class_cases(place: Place, name: str) -> list[Case]:
+    reports = place.directory / name
+    finished = run_class(
+        place,
+        f"-Dbootstrap={place.address}",
+        _CONSOLE,
+        "execute",
+        f"--select-class={_PACKAGE}{name}",
+        *_OPTIONS,
+        f"--reports-dir={reports}",
+        timeout_s=_CLASS_S_MAX,
+    )
+    report = reports / "TEST-junit-jupiter.xml"
+    cases = _cases_of_report(report, name) if report.exists() else []
+    if finished.status is None or not cases:
+        cases.append(_ended_early(name, finished))
+    return cases
+
+
+def _ended_early(name: str, finished: Finished) -> Case:
+    return Case(f"{name}.end of the class", Outcome.FAILED, finished.last_line())
+
+
+def _cases_of_report(report: Path, name: str) -> list[Case]:
+    """Return the cases of a report in JUnit's XML."""
+    cases = []
+    for element in ElementTree.parse(report).getroot().iter("testcase"):
+        outcome, detail = Outcome.PASSED, ""
+        for child in element:
+            if child.tag in ("failure", "error"):
+                outcome, detail = Outcome.FAILED, _summary(child)
+            elif child.tag == "skipped":
+                outcome, detail = Outcome.SKIPPED, _summary(child)
+        cases.append(Case(f"{name}.{element.get('name', '')}", outcome, detail))
+    return cases
+
+
+def _summary(element: ElementTree.Element) -> str:
+    message = element.get("message") or (element.text or "").strip() or element.get("type", "")
+    return message.splitlines()[0][:200] if message else ""
+
+
+SUITE: Final = Suite(
+    "kafka-integration",
+    "Kafka's Java clients",
+    KAFKA_VERSION,
+    f"{len(CLASSES)} classes of Kafka's integration tests of its clients",
+    _run,
+)

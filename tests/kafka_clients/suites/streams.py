@@ -1,0 +1,104 @@
+"""Kafka Streams: its word count with exactly_once_v2, over a repartition topic and a changelog topic."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from typing import Final
+
+from tests.kafka_clients.results import Case, Outcome
+from tests.kafka_clients.suite import Place, Suite
+from tests.kafka_clients.suites.java import KAFKA_VERSION, java, run_class
+
+_DEMO: Final = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
+_LINES: Final = 50
+_TEXT: Final = "all streams lead to kafka"
+_WAIT_S: Final = 300
+_PROPERTIES: Final = """\
+bootstrap.servers={address}
+processing.guarantee=exactly_once_v2
+commit.interval.ms=200
+state.dir={state}
+"""
+
+
+def _run(place: Place) -> list[Case]:
+    for topic in ("streams-plaintext-input", "streams-wordcount-output"):
+        words = ("--bootstrap-server", place.address, "--create", "--topic", topic)
+        done = run_class(place, "org.apache.kafka.tools.TopicCommand", *words, timeout_s=_WAIT_S)
+        if done.status != 0:
+            return [Case("create topics", Outcome.FAILED, done.last_line())]
+    settings = place.directory / "streams.properties"
+    settings.write_text(_PROPERTIES.format(address=place.address, state=place.directory / "state"))
+    with (place.directory / "streams.log").open("w") as log:
+        command = [str(each) for each in java(place, _DEMO, settings)]
+        cases = []
+        for round_number in (1, 2):
+            with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as demo:
+                try:
+                    cases.append(_counted(place, round_number))
+                finally:
+                    demo.kill()
+    return cases
+
+
+def _counted(place: Place, round_number: int) -> Case:
+    """Write lines, and wait until the count of each word is that of all lines so far. The demo is killed after it."""
+    name = "word count" if round_number == 1 else "word count after a kill"
+    _write_lines(place)
+    wanted = round_number * _LINES
+    until = time.monotonic() + _WAIT_S
+    counts: dict[str, int] = {}
+    while time.monotonic() < until:
+        counts = _counts(place)
+        if counts and set(counts.values()) == {wanted} and set(counts) == set(_TEXT.split()):
+            return Case(name, Outcome.PASSED)
+    return Case(name, Outcome.FAILED, f"the counts are {counts} instead of {wanted}")
+
+
+def _write_lines(place: Place) -> None:
+    command = java(
+        place,
+        "org.apache.kafka.tools.ConsoleProducer",
+        "--bootstrap-server",
+        place.address,
+        "--topic",
+        "streams-plaintext-input",
+    )
+    words = [str(each) for each in command]
+    subprocess.run(words, input=f"{_TEXT}\n" * _LINES, text=True, capture_output=True, timeout=_WAIT_S, check=True)
+
+
+def _counts(place: Place) -> dict[str, int]:
+    """Return the newest committed count of each word. Raises ValueError if a count ever falls: it was counted twice."""
+    deserializer = "org.apache.kafka.common.serialization.LongDeserializer"
+    done = run_class(
+        place,
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "--bootstrap-server",
+        place.address,
+        "--topic",
+        "streams-wordcount-output",
+        "--from-beginning",
+        "--isolation-level",
+        "read_committed",
+        "--timeout-ms",
+        "5000",
+        "--formatter-property",
+        "print.key=true",
+        "--formatter-property",
+        f"value.deserializer={deserializer}",
+        timeout_s=_WAIT_S,
+    )
+    counts: dict[str, int] = {}
+    for word, count in re.findall(r"^(\w+)\t(\d+)$", done.output, re.MULTILINE):
+        if int(count) <= counts.get(word, 0):
+            raise ValueError(f"the count of {word} fell from {counts[word]} to {count}")
+        counts[word] = int(count)
+    return counts
+
+
+SUITE: Final = Suite(
+    "streams", "Kafka Streams", KAFKA_VERSION, "its word count with exactly_once_v2, killed once", _run
+)

@@ -111,4 +111,5 @@ SUITE: Final = Suite(
     KAFKA_VERSION,
     f"{len(CLASSES)} classes of Kafka's integration tests of its clients",
     _run,
+    settings=("kafka_auto_create_topics=true",),
 )

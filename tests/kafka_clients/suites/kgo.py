@@ -50,4 +50,12 @@ def _run(place: Place) -> list[Case]:
     return cases_of_go(place.run(command, timeout_s=_RUN_S_MAX + 60, environment=environment, folder=folder))
 
 
-SUITE: Final = Suite("kgo", "franz-go", _VERSION, "all tests of its package kgo, subtests counted", _run)
+SUITE: Final = Suite(
+    "kgo",
+    "franz-go",
+    _VERSION,
+    "all tests of its package kgo, subtests counted",
+    _run,
+    # A test creates a topic with batches of up to 10 MiB.
+    settings=("batch_bytes_max=12582912",),
+)

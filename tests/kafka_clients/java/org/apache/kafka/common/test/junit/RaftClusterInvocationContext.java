@@ -4,7 +4,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
-import java.util.stream.Collectors;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
@@ -18,13 +17,14 @@ import org.junit.jupiter.api.extension.AfterEachCallback;
 import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.Extension;
 import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
-import org.mockito.Mockito;
 
 /**
  * Stands in for the class of Kafka's test runtime that starts brokers: tests run against the server that the system
  * property `bootstrap` names. All topics are deleted before and after each test, so one suite runs at a time.
  */
 public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
+    private static final String BOOTSTRAP = System.getProperty("bootstrap");
+    private static final Admin ADMIN = Admin.create(Map.of(AdminClientConfig.BOOTSTRAP_SERVERS_CONFIG, BOOTSTRAP));
     private final String name;
     private final ClusterConfig config;
 
@@ -55,17 +55,18 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
 
         @Override
         public Map<Integer, KafkaBroker> brokers() {
-            return Map.of(1, Mockito.mock(KafkaBroker.class));
+            return Map.of(
+                    OutsideBroker.NODE, OutsideBroker.broker(config, brokerBoundPorts().get(0), ADMIN));
         }
 
         @Override
         public Map<Integer, ControllerServer> controllers() {
-            return Map.of();
+            return OutsideBroker.controllers(ADMIN);
         }
 
         @Override
         public Set<Integer> controllerIds() {
-            return Set.of(1);
+            return Set.of(OutsideBroker.NODE);
         }
 
         @Override
@@ -80,7 +81,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
 
         @Override
         public String bootstrapServers() {
-            return System.getProperty("bootstrap");
+            return BOOTSTRAP;
         }
 
         @Override
@@ -96,8 +97,8 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
 
         @Override
         public String clusterId() {
-            try (Admin admin = Admin.create(Map.of(AdminClientConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrapServers()))) {
-                return admin.describeCluster().clusterId().get();
+            try {
+                return ADMIN.describeCluster().clusterId().get();
             } catch (Exception error) {
                 throw new IllegalStateException(error);
             }
@@ -111,6 +112,11 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override
         public Optional<FaultHandlerException> firstNonFatalException() {
             return Optional.empty();
+        }
+
+        @Override
+        public Admin admin(Map<String, Object> settings, boolean usesControllers) {
+            return OutsideBroker.withInternalTopics(ClusterInstance.super.admin(settings, false));
         }
 
         @Override
@@ -150,12 +156,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         public void ensureConsistentMetadata() {}
 
         void deleteTopics() throws Exception {
-            try (Admin admin = Admin.create(Map.of(AdminClientConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrapServers()))) {
-                Set<String> topics = admin.listTopics().names().get();
-                admin.deleteTopics(topics.stream().filter(each -> !each.startsWith("__")).collect(Collectors.toSet()))
-                        .all()
-                        .get();
-            }
+            ADMIN.deleteTopics(ADMIN.listTopics().names().get()).all().get();
         }
     }
 }

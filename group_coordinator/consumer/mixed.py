@@ -229,7 +229,11 @@ def _must_join(group: ConsumerGroup, member_id: str, current: CurrentAssignment)
 
 
 def decide_leave(shard: GroupShard, _turn: Turn, *, group: ConsumerGroup, request: LeaveGroup) -> Decision:
-    """Decide LeaveGroup. The reply is one Left per entry; one new epoch follows for all."""
+    """Decide LeaveGroup, of members of either protocol: an administrator removes members by it, too.
+
+    The reply is one Left per entry; one new epoch follows for all. Source: Kafka's
+    `classicGroupLeaveToConsumerGroup`.
+    """
     leaving: dict[str, None] = {}
     results = tuple(_leave(group, each, leaving) for each in request.members)
     if not leaving:
@@ -242,8 +246,8 @@ def _leave(group: ConsumerGroup, each: LeavingMember, leaving: dict[str, None]) 
     if not member_id and each.instance_id is not None:
         member_id = group.holder(each.instance_id) or ""
     try:
-        _speaker(group, member_id, each.instance_id)
-        if member_id in leaving:
+        _check_instance(group, member_id, each.instance_id)
+        if member_id not in group.members or member_id in leaving:
             raise unknown_member(group.group_id, member_id)
     except Refused as refusal:
         return Left(each, refusal)
@@ -256,15 +260,20 @@ def _leave(group: ConsumerGroup, each: LeavingMember, leaving: dict[str, None]) 
 
 def _speaker(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[ConsumerMember, ClassicMetadata]:
     """Return a member that speaks the classic protocol. Raises Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    _check_instance(group, member_id, instance_id)
+    if member_id not in group.classic:
+        raise unknown_member(group.group_id, member_id)
+    return _classic_member(group, member_id)
+
+
+def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+    """Raise Refused UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID unless the member has this instance id, if there is one."""
     if instance_id is not None:
         holder = group.holder(instance_id)
         if holder is not None and holder != member_id:
             raise fenced_instance(instance_id)
         if holder is None:
             raise unknown_member(group.group_id, member_id)
-    if member_id not in group.classic:
-        raise unknown_member(group.group_id, member_id)
-    return _classic_member(group, member_id)
 
 
 def _classic_member(group: ConsumerGroup, member_id: str) -> tuple[ConsumerMember, ClassicMetadata]:

@@ -137,3 +137,22 @@ def test_offsets_of_a_mixed_group_are_checked_by_the_kind_of_the_member() -> Non
     assert commit(old.member_id, old.generation) is OK
     assert commit(old.member_id, old.generation - 1) is ErrorCode.ILLEGAL_GENERATION
     assert commit("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_administrator_removes_members_of_the_consumer_protocol_too() -> None:
+    world = group_world()
+    dynamic, static, stays = world.consumers.stable(
+        world.consumers.member("dynamic"), world.consumers.member("static", "host"), world.consumers.member("stays")
+    )
+    leaving = [
+        group_pb2.LeavingMember(member_id="dynamic"),
+        group_pb2.LeavingMember(group_instance_id="host"),
+        group_pb2.LeavingMember(member_id="dynamic"),
+        group_pb2.LeavingMember(member_id="stays", group_instance_id="nobody's"),
+    ]
+    group_id = world.consumers.group().group_id
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.classic.leave(*leaving, group_id=group_id) == [OK, OK, unknown, unknown]
+    assert code(dynamic.beats()) is unknown
+    assert code(static.beats()) is unknown
+    assert code(stays.beats()) is OK

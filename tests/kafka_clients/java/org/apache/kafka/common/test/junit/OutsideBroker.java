@@ -68,18 +68,25 @@ final class OutsideBroker {
         return found;
     }
 
-    /** Returns the client; it only pretends to create internal topics, which are no topics here. */
-    static Admin withInternalTopics(Admin admin) {
+    /** Returns a client for one node: topics get one replica, and internal topics, which are no topics, only seem to. */
+    static Admin forOneNode(Admin admin) {
         Admin seen = Mockito.mock(Admin.class, AdditionalAnswers.delegatesTo(admin));
         Mockito.doAnswer(call -> {
                     Collection<NewTopic> wanted = call.getArgument(0);
                     return wanted.stream().anyMatch(each -> INTERNAL.contains(each.name()))
                             ? created()
-                            : admin.createTopics(wanted);
+                            : admin.createTopics(wanted.stream().map(OutsideBroker::onOneNode).toList());
                 })
                 .when(seen)
                 .createTopics(Mockito.any());
         return seen;
+    }
+
+    private static NewTopic onOneNode(NewTopic topic) {
+        if (topic.replicationFactor() <= 1 || topic.numPartitions() < 0) {
+            return topic;
+        }
+        return new NewTopic(topic.name(), topic.numPartitions(), (short) 1).configs(topic.configs());
     }
 
     private static CreateTopicsResult created() {

@@ -4,10 +4,15 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.admin.GroupListing;
+import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
+import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.test.ClusterInstance;
 import org.apache.kafka.common.test.api.ClusterConfig;
@@ -20,7 +25,7 @@ import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
 
 /**
  * Stands in for the class of Kafka's test runtime that starts brokers: tests run against the server that the system
- * property `bootstrap` names. All topics are deleted before and after each test, so one suite runs at a time.
+ * property `bootstrap` names. All topics and groups are deleted before and after each test, so one suite runs at a time.
  */
 public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
     private static final String BOOTSTRAP = System.getProperty("bootstrap");
@@ -41,8 +46,8 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
     @Override
     public List<Extension> getAdditionalExtensions() {
         OutsideServer server = new OutsideServer(config);
-        BeforeEachCallback before = context -> server.deleteTopics();
-        AfterEachCallback after = context -> server.deleteTopics();
+        BeforeEachCallback before = context -> server.deleteAll();
+        AfterEachCallback after = context -> server.deleteAll();
         return List.of(before, after, new ClusterInstanceParameterResolver(server));
     }
 
@@ -116,7 +121,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
 
         @Override
         public Admin admin(Map<String, Object> settings, boolean usesControllers) {
-            return OutsideBroker.withInternalTopics(ClusterInstance.super.admin(settings, false));
+            return OutsideBroker.forOneNode(ClusterInstance.super.admin(settings, false));
         }
 
         @Override
@@ -155,8 +160,23 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override
         public void ensureConsistentMetadata() {}
 
-        void deleteTopics() throws Exception {
+        /** Deletes all topics, and all groups but those whose members go on: their sessions end later. */
+        private void deleteAll() throws Exception {
             ADMIN.deleteTopics(ADMIN.listTopics().names().get()).all().get();
+            for (GroupListing each : ADMIN.listGroups().all().get()) {
+                attempt(ADMIN.removeMembersFromConsumerGroup(each.groupId(), new RemoveMembersFromConsumerGroupOptions())
+                        .all());
+                attempt(ADMIN.deleteConsumerGroups(List.of(each.groupId())).all());
+            }
+        }
+
+        private static void attempt(KafkaFuture<Void> change) throws InterruptedException {
+            try {
+                change.get();
+            } catch (ExecutionException error) {
+                // The group is gone already, or still has members.
+                assert error.getCause() instanceof ApiException : error;
+            }
         }
     }
 }

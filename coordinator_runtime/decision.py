@@ -131,6 +131,12 @@ class ProducerInTheWay(Struct, frozen=True, gc=False):
     producer_id: int
 
 
+class ConnectionInTheWay(Struct, frozen=True, gc=False):
+    """Park key of batches without a producer whose payload is being checked, and of later ones of their connection."""
+
+    connection: Hashable
+
+
 class CheckInTheWay(Struct, frozen=True, gc=False):
     """Park key of a call that waits for a check and blocks no other call."""
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, OffsetlessBatch
+from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, Encoding, OffsetlessBatch
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.hashing import MEMBER_PREFIX, coordinator_key
 from coordinator_protocol.names import check_partition, check_partitions, check_transactional_id
@@ -30,6 +30,7 @@ from coordinator_protocol.producers import is_plain
 from coordinator_runtime.decision import (
     CATALOG_KEY,
     CheckInTheWay,
+    ConnectionInTheWay,
     Decision,
     Operation,
     ProducerInTheWay,
@@ -207,7 +208,7 @@ class LogService:
             operation = Operation(shard, lambda _shard, _turn: together)
         park_key: Hashable | None
         if transactional_id is None:
-            park_key = self._queue_of(batches[0].header.producer_id, batches, is_checked=not checks)
+            park_key = self._queue_of(batches, context, is_checked=not checks)
         else:
             park_key = TransactionInTheWay(transactional_id)
         ask = partial(self._ask_again, batches, transactional_id, context)
@@ -244,13 +245,19 @@ class LogService:
         # Its own partition is always included: the call may wait, and be carried out when that partition serves again.
         return partial(self._verifier.add, membership, frozenset({*ordinals, ordinal}))
 
-    def _queue_of(self, producer_id: int, batches: Sequence[_Accepted], *, is_checked: bool) -> Hashable | None:
-        """Return the queue in which batches outside of transactions wait for their check, or behind others of their
-        producer; None if nothing blocks them. Batches of no producer have no order to rely on."""
-        key = ProducerInTheWay(producer_id)
-        if is_checked and (producer_id == NO_PRODUCER_ID or key not in self._runtime.parking.queues):
-            return None
-        return key if producer_id != NO_PRODUCER_ID else CheckInTheWay(id(batches))
+    def _queue_of(self, batches: Sequence[_Accepted], context: CallContext, *, is_checked: bool) -> Hashable | None:
+        """Return the queue in which batches outside of transactions wait for their check, or behind others; None if
+        nothing blocks them. Batches of one producer stay in order. So do those that a client of Kafka sends on one
+        connection without a producer. Otherwise such batches have no order to rely on."""
+        header = batches[0].header
+        key: Hashable
+        if header.producer_id != NO_PRODUCER_ID:
+            key = ProducerInTheWay(header.producer_id)
+        elif header.encoding is Encoding.KAFKA_V2:
+            key = ConnectionInTheWay(context.connection)
+        else:
+            return None if is_checked else CheckInTheWay(id(batches))
+        return None if is_checked and key not in self._runtime.parking.queues else key
 
     def _results(
         self, batches: Sequence[_Accepted], replies: Appended | Exception | Sequence[Appended | Exception]

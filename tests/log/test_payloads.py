@@ -17,6 +17,7 @@ from coordinator_protocol.arrow_payload import NotArrow, arrow_record_count
 from coordinator_protocol.batch import BatchHeader, Compression, Encoding
 from coordinator_protocol.compression import UNPACKED_BYTES_MAX, pack
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.kafka_batches import from_kafka
 from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import bytes_field, field_prefix
 from coordinator_runtime.pending import Pending
@@ -33,6 +34,8 @@ from partition_log.batch_checks import (
 )
 from partition_log.requests import Produce, ProduceResult
 from tests.harness.compaction import arrow_payload, records_payload
+from tests.harness.kafka_batches import ROW as KAFKA_ROW
+from tests.harness.kafka_batches import kafka_batch, kafka_packed, kafka_payload
 from tests.harness.store_features import EveryFeature
 from tests.harness.workers import HeldWorker
 from tests.log.driven_log import COMMIT, CONTEXT, NOBODY, TOPIC, Batch, DrivenLog, Producer, code, transactional
@@ -83,6 +86,16 @@ def large(**fields: Any) -> Batch:
     rows = [(b"k", b"v" * 1_000, 5, ())] * 100
     assert len(encode_records(rows)) > UNPACKED_HERE_BYTES_MAX
     return batch_of(rows, compression=Compression.GZIP, **fields)
+
+
+def of_kafka(count: int) -> Batch:
+    """A batch as clients of Kafka send it, which is checked elsewhere if it has thousands of records."""
+    compression = Compression.GZIP if count > 1 else Compression.NONE
+    payload = kafka_packed(kafka_payload([KAFKA_ROW] * count), compression)
+    header, records, crc = from_kafka(kafka_batch(payload, count, compression=compression))
+    names = ("base_timestamp_ms", "max_timestamp_ms", "encoding", "compression")
+    changes = {name: getattr(header, name) for name in names}
+    return Batch(payload=bytes(records), count=count, crc=crc, changes=changes)
 
 
 def with_payload(payload: bytes, *, compression: Compression = Compression.NONE, **fields: Any) -> Batch:
@@ -275,6 +288,19 @@ class TestWhileACheckIsUnderWay:
         driven.worker.release()
         driven.flush()
         assert sent.result()[0].error is None
+
+    def test_batches_of_no_producer_stay_in_order_on_a_connection_of_kafkas(self, driven: DrivenLog) -> None:
+        """A client of Kafka sends several requests at once, and relies on their order without a producer, too."""
+        same, other = [CONTEXT.__class__(client_id="test", connection=name) for name in ("kafka-1", "kafka-2")]
+        first = driven.send(of_kafka(5_000), context=same)
+        second = driven.send(of_kafka(1), context=same)
+        driven.flush()
+        assert not second.is_settled
+        assert driven.append(of_kafka(1), context=other).base_offset == 0
+        driven.worker.release()
+        driven.flush()
+        assert [result.base_offset for result in self.results(first, second)] == [1, 5_001]
+        assert driven.append(of_kafka(1), context=same).base_offset == 5_002
 
     def test_a_caller_that_gives_up_leaves_nothing_behind(self, driven: DrivenLog) -> None:
         first = driven.send(large(producer=IDEMPOTENT, sequence=0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.kafka_clients.suite import Suite
-from tests.kafka_clients.suites import kafka_integration, kafka_tools, kgo, stories, streams
+from tests.kafka_clients.suites import kafka_integration, kafka_tools, kgo, librdkafka, stories, streams
 
 SUITES: Final[tuple[Suite, ...]] = (
     *stories.SUITES,
@@ -13,4 +13,5 @@ SUITES: Final[tuple[Suite, ...]] = (
     kafka_integration.SUITE,
     kafka_tools.SUITE,
     streams.SUITE,
+    librdkafka.SUITE,
 )

@@ -15,6 +15,7 @@ from tests.kafka_clients.suite import Place, Suite, story_cases
 _PROGRAMS: Final = Path(__file__).parent.parent / "programs"
 _REQUIREMENTS: Final = TOOLCHAINS / "python" / "requirements.txt"
 _NODE: Final = TOOLCHAINS / "node"
+_GO: Final = TOOLCHAINS / "go"
 _STORY_S_MAX: Final = 300
 
 
@@ -37,6 +38,14 @@ def _node_modules(cache: Cache) -> Path:
     return cache.once("node", [_NODE], build) / "node_modules"
 
 
+def _go_story(place: Place) -> list[Case]:
+    def build(target: Path) -> None:
+        build_step([program("go"), "build", "-o", target / "sarama_story", "."], _GO)
+
+    command = [place.cache.once("go", [_GO], build) / "sarama_story", place.address]
+    return story_cases(place.run(command, timeout_s=_STORY_S_MAX))
+
+
 def _python_story(script: str, place: Place) -> list[Case]:
     command = [python(place.cache), _PROGRAMS / script, place.address]
     return story_cases(place.run(command, timeout_s=_STORY_S_MAX))
@@ -55,6 +64,11 @@ def _pinned(package: str) -> str:
 
 def _npm_pinned(package: str) -> str:
     (version,) = re.findall(rf'"{package}": "(\S+)"', (_NODE / "package.json").read_text())
+    return str(version)
+
+
+def _go_pinned(module: str) -> str:
+    (version,) = re.findall(rf"^require {module} v(\S+)$", (_GO / "go.mod").read_text(), re.MULTILINE)
     return str(version)
 
 
@@ -86,5 +100,12 @@ SUITES: Final = (
         _npm_pinned("kafkajs"),
         "story of ours: transactions, groups, offsets in transactions",
         partial(_node_story, "kafkajs_story.js"),
+    ),
+    Suite(
+        "sarama",
+        "sarama",
+        _go_pinned("github.com/IBM/sarama"),
+        "story of ours: transactions, groups, offsets in transactions, fencing",
+        _go_story,
     ),
 )

@@ -16,6 +16,7 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import PartitionName
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
+from coordinator_server.kafka_front.client_hosts import shown_host
 from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages import consumer_group_heartbeat_response as heartbeat_response
 from coordinator_server.kafka_front.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
@@ -146,7 +147,7 @@ def _described_member(described: MemberDescription) -> Member:
         rack_id=member.rack_id,
         member_epoch=described.member_epoch,
         client_id=member.client_id,
-        client_host=member.client_host,
+        client_host=shown_host(member.client_host),
         subscribed_topic_names=sorted(member.subscription.names),
         subscribed_topic_regex=member.subscription.regex,
         assignment=_assignment(described.assigned),

@@ -52,11 +52,17 @@ def fetch_handler(service: OffsetService) -> ApiHandler:
 
     def serve(request: OffsetFetchRequest, exchange: KafkaExchange) -> Pending[OffsetFetchResponse]:
         groups = _groups(request, exchange)
-        commands = [_command(group, exchange) for group in groups]
+        commands = [_command(group, exchange) for group in groups if group.group_id]
         fetched = service.fetch(commands, exchange.context, require_stable=request.require_stable)
-        return fetched.map(lambda found: _answer(exchange, groups, found))
+        return fetched.map(lambda found: _answer(exchange, groups, _in_order(groups, found)))
 
     return ApiHandler(serve, _refused)
+
+
+def _in_order(asked: Iterable[OffsetFetchRequestGroup], fetched: Iterable[FetchedGroup]) -> list[FetchedGroup]:
+    """Return what was found for each group asked for. To Kafka a group without a name is one without offsets."""
+    found = iter(fetched)
+    return [next(found) if group.group_id else FetchedGroup(group.group_id) for group in asked]
 
 
 def _groups(request: OffsetFetchRequest, exchange: KafkaExchange) -> Sequence[OffsetFetchRequestGroup]:
@@ -155,8 +161,8 @@ def _offsets(
     if asked.topics is None:
         return by_topic((each.name, (each.offset, each.refusal)) for each in found.offsets)
     values: list[Found] = [(each.offset, each.refusal) for each in found.offsets]
-    # A refused group has no offsets.
-    known = dict(zip(_asked_for(asked.topics, exchange), values, strict=found.refusal is None))
+    # A refused group has no offsets, and neither has one without a name.
+    known = dict(zip(_asked_for(asked.topics, exchange), values, strict=True)) if values else {}
     none: Found = (None, found.refusal)
     return by_topic((name, known.get(name, none)) for name in _names(asked.topics, exchange))
 

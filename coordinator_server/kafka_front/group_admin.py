@@ -16,6 +16,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
+from coordinator_server.kafka_front.client_hosts import shown_host
 from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.delete_groups_request import DeleteGroupsRequest
 from coordinator_server.kafka_front.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
@@ -96,7 +97,7 @@ def _described(described: requests.DescribedGroup, exchange: KafkaExchange) -> D
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
-                client_host=member.client_host,
+                client_host=shown_host(member.client_host),
                 member_metadata=member.metadata,
                 member_assignment=member.assignment,
             )
@@ -125,8 +126,15 @@ def _list_refused(_request: ListGroupsRequest, exchange: KafkaExchange, error: C
 
 
 def _deleted(exchange: KafkaExchange, deleted: Sequence[DeletedGroup]) -> DeleteGroupsResponse:
-    results = [DeletableGroupResult(group_id=each.group_id, error_code=exchange.code(each.refusal)) for each in deleted]
+    results = [DeletableGroupResult(each.group_id, _delete_code(each, exchange)) for each in deleted]
     return DeleteGroupsResponse(results=results)
+
+
+def _delete_code(deleted: DeletedGroup, exchange: KafkaExchange) -> int:
+    """Return the code of one deletion. To Kafka a group without a name is one that does not exist."""
+    if deleted.refusal is not None and not deleted.group_id and deleted.refusal.code is ErrorCode.INVALID_GROUP_ID:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return exchange.code(deleted.refusal)
 
 
 def _delete_refused(

@@ -212,11 +212,15 @@ def test_several_groups_are_read_at_once(world: World) -> None:
     response = KafkaCaller(world).call(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=groups))
     assert [(each.group_id, each.error_code) for each in response.groups] == [
         ("two", 0),
-        ("", ErrorCode.INVALID_GROUP_ID),
+        ("", 0),
         ("one", 0),
     ]
-    offsets = [each.topics[0].partitions[0].committed_offset for each in response.groups if each.topics]
-    assert offsets == [4, 3]
+    assert [each.topics[0].partitions[0].committed_offset for each in response.groups] == [4, -1, 3]
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_a_group_without_a_name_has_no_offsets(world: World, version: int) -> None:
+    assert fetched(world, version, "foo-0", "foo-77", group_id="") == {"foo-0": (-1, 0), "foo-77": (-1, 0)}
 
 
 @pytest.mark.parametrize("version", [7, 8, 10])

@@ -45,6 +45,7 @@ def test_a_classic_group_is_described_in_every_version(world: World, version: in
     assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
     (member,) = group.members
     assert (member.group_instance_id, member.client_id, member.member_assignment) == ("i", "client", b"part-0")
+    assert member.client_host.startswith("/")
     assert group.authorized_operations == NOT_ASKED
 
 
@@ -132,7 +133,7 @@ def test_groups_are_deleted_each_on_its_own(world: World, version: int) -> None:
         "offsets": OK,
         "classic": ErrorCode.NON_EMPTY_GROUP,
         "unknown": ErrorCode.GROUP_ID_NOT_FOUND,
-        "": ErrorCode.INVALID_GROUP_ID,
+        "": ErrorCode.GROUP_ID_NOT_FOUND,
     }
     assert len(response.results) == 4
     assert set(world.groups.listed()) == {"classic", "consumer"}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from tests.harness.server_process import ServerProcess
+from tests.harness.server_process import ServerFailed, ServerProcess
 from tests.kafka_clients.cache import ROOT, Cache, CannotRunError
 from tests.kafka_clients.results import (
     Case,
@@ -68,17 +71,18 @@ def _arguments() -> argparse.Namespace:
 def _result(suite: Suite) -> SuiteResult:
     """Run a suite on a new server. A suite that cannot run has one failed case that says why."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kafka-clients-") as directory:
+    with tempfile.TemporaryDirectory(prefix="kafka-clients-", ignore_cleanup_errors=True) as directory:
         folder = Path(directory)
-        settings = [part for each in (*_SETTINGS, *suite.settings) for part in ("--set", each)]
-        with ServerProcess(folder / "data", *settings) as server:
-            address = server.read_until(_LISTENER)["address"]
+        numbers = itertools.count()
+
+        def another_server() -> AbstractContextManager[str]:
+            return _server(folder / f"data-{next(numbers)}", suite.settings)
+
+        with another_server() as address:
             try:
-                cases = suite.run(Place(address=address, cache=Cache(), directory=folder))
+                cases = suite.run(Place(address, Cache(), folder, another_server))
             except CannotRunError as error:
                 cases = [Case("start of the suite", Outcome.FAILED, str(error))]
-            if not server.is_running:
-                cases.append(Case("life of the server", Outcome.FAILED, server.output[-500:]))
     return SuiteResult(
         suite=suite.name,
         client=suite.client,
@@ -87,6 +91,16 @@ def _result(suite: Suite) -> SuiteResult:
         cases=tuple(cases),
         duration_s=round(time.monotonic() - began),
     )
+
+
+@contextmanager
+def _server(data: Path, settings: Sequence[str]) -> Iterator[str]:
+    """Run a server of this tree. Raises: ServerFailed if it ends before its suite."""
+    arguments = [part for each in (*_SETTINGS, *settings) for part in ("--set", each)]
+    with ServerProcess(data, *arguments) as server:
+        yield server.read_until(_LISTENER)["address"]
+        if not server.is_running:
+            raise ServerFailed(f"the server ended:\n{server.output[-1_000:]}")
 
 
 def _report(result: SuiteResult, expectations: Expectations) -> bool:

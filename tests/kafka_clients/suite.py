@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,8 @@ class Place(msgspec.Struct, frozen=True):
     """HOST:PORT of the listener for Kafka's protocol."""
     cache: Cache
     directory: Path
+    another_server: Callable[[], AbstractContextManager[str]]
+    """Starts one more server, with the settings of the suite, and gives its address."""
 
     def run(
         self,

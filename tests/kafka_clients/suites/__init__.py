@@ -11,6 +11,7 @@ SUITES: Final[tuple[Suite, ...]] = (
     *stories.SUITES,
     kgo.SUITE,
     kafka_integration.SUITE,
+    kafka_integration.REQUESTS,
     kafka_tools.SUITE,
     streams.SUITE,
     librdkafka.SUITE,

@@ -1,6 +1,7 @@
-"""Kafka's integration tests of its clients, by the class `RaftClusterInvocationContext` of ours.
+"""Kafka's integration tests, by the class `RaftClusterInvocationContext` of ours.
 
-Each class of tests runs in a JVM of its own. A case is a test with one set of its parameters, and each counts.
+Each class of tests runs in a JVM and on a server of its own. A case is a test with one set of its parameters, and each
+counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from tests.kafka_clients.results import Case, Outcome
 from tests.kafka_clients.suite import Finished, Place, Suite
 from tests.kafka_clients.suites.java import KAFKA_VERSION, run_class
 
-_PACKAGE: Final = "org.apache.kafka.clients."
+_CLIENTS: Final = "org.apache.kafka.clients."
+_SERVER: Final = "kafka."
 _CLASS_S_MAX: Final = 1_200
 _TEST_S_MAX: Final = 90
 _CONSOLE: Final = "org.junit.platform.console.ConsoleLauncher"
@@ -56,25 +58,52 @@ CLASSES: Final = (
     "producer.ProducerIntegrationTest",
     "producer.ProducerSendWhileDeletionTest",
 )
-"""Classes of the jar that run; `expected.toml` has the others, with the reasons."""
+"""Classes with tests of the clients; `expected.toml` has the others, with the reasons."""
+
+REQUEST_CLASSES: Final = (
+    "server.ApiVersionsRequestTest",
+    "server.ConsumerGroupDescribeRequestTest",
+    "server.ConsumerGroupHeartbeatRequestTest",
+    "server.ConsumerProtocolMigrationTest",
+    "server.DeleteGroupsRequestTest",
+    "server.DescribeGroupsRequestTest",
+    "server.HeartbeatRequestTest",
+    "server.JoinGroupRequestTest",
+    "server.LeaveGroupRequestTest",
+    "server.ListGroupsRequestTest",
+    "server.OffsetCommitRequestTest",
+    "server.OffsetDeleteRequestTest",
+    "server.OffsetFetchRequestTest",
+    "server.SyncGroupRequestTest",
+    "server.TxnOffsetCommitRequestTest",
+    "server.WriteTxnMarkersRequestTest",
+    "server.AllocateProducerIdsRequestTest",
+    "api.GroupCoordinatorIntegrationTest",
+)
+"""Classes with tests of the group coordinator by single requests, in all versions."""
 
 
 def _run(place: Place) -> list[Case]:
-    return [case for name in CLASSES for case in _class_cases(place, name)]
+    return [case for name in CLASSES for case in _class_cases(place, _CLIENTS, name)]
 
 
-def _class_cases(place: Place, name: str) -> list[Case]:
+def _run_requests(place: Place) -> list[Case]:
+    return [case for name in REQUEST_CLASSES for case in _class_cases(place, _SERVER, name)]
+
+
+def _class_cases(place: Place, package: str, name: str) -> list[Case]:
     reports = place.directory / name
-    finished = run_class(
-        place,
-        f"-Dbootstrap={place.address}",
-        _CONSOLE,
-        "execute",
-        f"--select-class={_PACKAGE}{name}",
-        *_OPTIONS,
-        f"--reports-dir={reports}",
-        timeout_s=_CLASS_S_MAX,
-    )
+    with place.another_server() as address:
+        finished = run_class(
+            place,
+            f"-Dbootstrap={address}",
+            _CONSOLE,
+            "execute",
+            f"--select-class={package}{name}",
+            *_OPTIONS,
+            f"--reports-dir={reports}",
+            timeout_s=_CLASS_S_MAX,
+        )
     report = reports / "TEST-junit-jupiter.xml"
     cases = _cases_of_report(report, name) if report.exists() else []
     if finished.status is None or not cases:
@@ -105,6 +134,13 @@ def _summary(element: ElementTree.Element) -> str:
     return message.splitlines()[0][:200] if message else ""
 
 
+REQUESTS: Final = Suite(
+    "kafka-requests",
+    "Kafka's request tests",
+    KAFKA_VERSION,
+    f"{len(REQUEST_CLASSES)} classes that send single requests in all versions",
+    _run_requests,
+)
 SUITE: Final = Suite(
     "kafka-integration",
     "Kafka's Java clients",

@@ -21,7 +21,7 @@ _MANIFEST: Final = TOOLCHAINS / "librdkafka" / "Cargo.toml"
 _CRATE: Final = re.findall(r'rdkafka-sys = "=(\S+)"', _MANIFEST.read_text())[0]
 _VERSION: Final = "2.12.1"
 _CONFIGURE: Final = ("--disable-ssl", "--disable-gssapi", "--disable-curl", "--disable-zstd")
-_NUMBER_S_MAX: Final = 300
+_NUMBER_S_MAX: Final = 600
 _SCRIPTS: Final = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",

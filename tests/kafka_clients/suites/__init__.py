@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.kafka_clients.suite import Suite
-from tests.kafka_clients.suites import kafka_integration, kafka_tools, kgo, librdkafka, stories, streams
+from tests.kafka_clients.suites import flink, kafka_integration, kafka_tools, kgo, librdkafka, spark, stories, streams
 
 SUITES: Final[tuple[Suite, ...]] = (
     *stories.SUITES,
@@ -15,4 +15,6 @@ SUITES: Final[tuple[Suite, ...]] = (
     kafka_tools.SUITE,
     streams.SUITE,
     librdkafka.SUITE,
+    spark.SUITE,
+    flink.SUITE,
 )

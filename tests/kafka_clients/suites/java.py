@@ -8,16 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.kafka_clients.cache import TOOLCHAINS, Cache, build_step, program
+from tests.kafka_clients.cache import TOOLCHAINS, Cache, CannotRunError, build_step, program
 from tests.kafka_clients.suite import Finished, Place
 
 _POM: Final = TOOLCHAINS / "java" / "pom.xml"
 _SOURCES: Final = Path(__file__).parent.parent / "java"
-_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.9.0:copy-dependencies"
+MAVEN_COPY: Final = ("org.apache.maven.plugins:maven-dependency-plugin:3.9.0:copy-dependencies",)
+"""Goal of Maven that copies jars into a folder."""
+RELEASE: Final = "17"
+"""Version of Java that our classes are built for."""
 # The console brings these itself, in a newer version.
 _LEFT_OUT: Final = re.compile(r"junit-(jupiter|platform-(commons|engine|launcher)).*")
+_TOOL_S_MAX: Final = 240
 _MEMORY: Final = "-Xmx600m"
-_RELEASE: Final = "17"
 
 KAFKA_VERSION: Final = re.findall(r"<kafka.version>(\S+)</kafka.version>", _POM.read_text())[0]
 
@@ -26,12 +29,12 @@ def class_path(cache: Cache) -> str:
     """Return the class path: our classes first, since one replaces a class of theirs. Raises: CannotRunError."""
 
     def build(target: Path) -> None:
-        build_step([program("mvn"), "-B", "-q", "-f", _POM, _GOAL, f"-DoutputDirectory={target / 'lib'}"])
+        build_step([program("mvn"), "-B", "-q", "-f", _POM, *MAVEN_COPY, f"-DoutputDirectory={target / 'lib'}"])
         for jar in (target / "lib").iterdir():
             if _LEFT_OUT.fullmatch(jar.name) and "standalone" not in jar.name:
                 jar.unlink()
         files = sorted(_SOURCES.rglob("*.java"))
-        options = ["--release", _RELEASE, "-cp", f"{target / 'lib'}/*", "-d", target / "classes"]
+        options = ["--release", RELEASE, "-cp", f"{target / 'lib'}/*", "-d", target / "classes"]
         build_step([program("javac"), *options, *files])
 
     target = cache.once("java", [_POM, _SOURCES], build)
@@ -48,3 +51,24 @@ def run_class(
 ) -> Finished:
     """Run a class to its end, with properties before its name and its arguments behind."""
     return place.run(java(place, *arguments), timeout_s=timeout_s, environment=environment)
+
+
+def filled_topic(place: Place, topic: str, *, partitions: int, records: int) -> None:
+    """Create a topic, and write the numbers from 0 into it. Raises: CannotRunError."""
+    server = ("--bootstrap-server", place.address, "--topic", topic)
+    calls = [("TopicCommand", *server, "--create", "--partitions", str(partitions))]
+    if records:
+        calls.append(("VerifiableProducer", *server, "--max-messages", str(records)))
+    for tool, *words in calls:
+        done = run_class(place, f"org.apache.kafka.tools.{tool}", *words, timeout_s=_TOOL_S_MAX)
+        if done.status != 0:
+            raise CannotRunError(f"{tool}: {done.last_line()}")
+
+
+def read_topic(place: Place, topic: str) -> list[str]:
+    """Return the committed values of a topic. Reads until nothing has come for some seconds."""
+    words = ("--bootstrap-server", place.address, "--topic", topic, "--from-beginning")
+    options = ("--isolation-level", "read_committed", "--timeout-ms", "10000")
+    console = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    output = run_class(place, console, *words, *options, timeout_s=_TOOL_S_MAX).output
+    return [line for line in output.splitlines() if line.isdigit()]

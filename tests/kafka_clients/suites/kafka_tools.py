@@ -13,7 +13,7 @@ import msgspec
 
 from tests.kafka_clients.results import Case, Outcome
 from tests.kafka_clients.suite import Finished, Place, Suite
-from tests.kafka_clients.suites.java import KAFKA_VERSION, java, run_class
+from tests.kafka_clients.suites.java import KAFKA_VERSION, java, read_topic, run_class
 
 _TOOLS: Final = "org.apache.kafka.tools."
 _CALL_S_MAX: Final = 240
@@ -219,9 +219,7 @@ def _copier(shell: _Shell) -> None:
     for _ in range(_KILLS):
         _run_and_kill([str(each) for each in command])
     shell.call("TransactionalMessageCopier", "--broker-list", shell.place.address, *paced, wants="ShutdownComplete")
-    words = ("--topic", "to", "--from-beginning", "--isolation-level", "read_committed", "--timeout-ms", "10000")
-    output = shell.call("ConsoleConsumer", *words)
-    copied = [int(line) for line in output.splitlines() if line.isdigit()]
+    copied = [int(value) for value in read_topic(shell.place, "to")]
     if copied != list(range(_COPIED)):
         raise _Failure(f"{len(copied)} of {_COPIED} records were copied, {len(set(copied))} different ones")
 

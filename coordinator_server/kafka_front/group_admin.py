@@ -68,7 +68,7 @@ class GroupAdmin:
                 group_id=group.group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state_name,
-                group_type=group.kind.capitalize(),
+                group_type=group.kind,
             )
             for group in self._service.list(wanted, exchange.context)
         ]

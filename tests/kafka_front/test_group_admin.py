@@ -92,9 +92,9 @@ def test_groups_are_listed_in_every_version(world: World, version: int) -> None:
     response = KafkaCaller(world).call(ApiKey.LIST_GROUPS, version, ListGroupsRequest())
     assert response.error_code == OK
     assert [(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in response.groups] == [
-        ("classic", "consumer", "Stable", "Classic"),
-        ("consumer", "consumer", "Stable", "Consumer"),
-        ("offsets", "", "Empty", "Classic"),
+        ("classic", "consumer", "Stable", "classic"),
+        ("consumer", "consumer", "Stable", "consumer"),
+        ("offsets", "", "Empty", "classic"),
     ]
 
 

@@ -75,8 +75,8 @@ def _result(suite: Suite) -> SuiteResult:
         folder = Path(directory)
         numbers = itertools.count()
 
-        def another_server() -> AbstractContextManager[str]:
-            return _server(folder / f"data-{next(numbers)}", suite.settings)
+        def another_server(settings: Sequence[str] = ()) -> AbstractContextManager[str]:
+            return _server(folder / f"data-{next(numbers)}", (*suite.settings, *settings))
 
         with another_server() as address:
             try:

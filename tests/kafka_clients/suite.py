@@ -37,8 +37,8 @@ class Place(msgspec.Struct, frozen=True):
     """HOST:PORT of the listener for Kafka's protocol."""
     cache: Cache
     directory: Path
-    another_server: Callable[[], AbstractContextManager[str]]
-    """Starts one more server, with the settings of the suite, and gives its address."""
+    another_server: Callable[[Sequence[str]], AbstractContextManager[str]]
+    """Starts one more server, with the settings of the suite and these, and gives its address."""
 
     def run(
         self,

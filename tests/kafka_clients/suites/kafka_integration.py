@@ -7,6 +7,7 @@ counts.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -77,10 +78,18 @@ REQUEST_CLASSES: Final = (
     "server.SyncGroupRequestTest",
     "server.TxnOffsetCommitRequestTest",
     "server.WriteTxnMarkersRequestTest",
-    "server.AllocateProducerIdsRequestTest",
-    "api.GroupCoordinatorIntegrationTest",
 )
 """Classes with tests of the group coordinator by single requests, in all versions."""
+
+_SETTINGS: Final[Mapping[str, Sequence[str]]] = {
+    "TransactionsExpirationTest": ("transactional_id_expiration_ms=10000", "producer_id_expiration_ms=5000"),
+    "producer.ProducerIdExpirationTest": ("transactional_id_expiration_ms=5000", "producer_id_expiration_ms=10000"),
+    "consumer.PlaintextConsumerPollTest": (
+        "group_consumer_heartbeat_interval_ms=500",
+        "group_consumer_heartbeat_interval_ms_min=500",
+    ),
+}
+"""What a class sets for its brokers, by our names."""
 
 
 def _run(place: Place) -> list[Case]:
@@ -93,7 +102,7 @@ def _run_requests(place: Place) -> list[Case]:
 
 def _class_cases(place: Place, package: str, name: str) -> list[Case]:
     reports = place.directory / name
-    with place.another_server() as address:
+    with place.another_server(_SETTINGS.get(name, ())) as address:
         finished = run_class(
             place,
             f"-Dbootstrap={address}",
@@ -140,6 +149,7 @@ REQUESTS: Final = Suite(
     KAFKA_VERSION,
     f"{len(REQUEST_CLASSES)} classes that send single requests in all versions",
     _run_requests,
+    settings=("group_consumer_assignment_interval_ms=0",),
 )
 SUITE: Final = Suite(
     "kafka-integration",

@@ -9,6 +9,7 @@ import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
+import kafka.server.KafkaApis;
 import kafka.server.KafkaConfig;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.CreateTopicsResult;
@@ -45,6 +46,9 @@ final class OutsideBroker {
         Mockito.when(broker.config()).thenReturn(settings);
         Mockito.when(broker.metadataCache()).thenReturn(cache);
         Mockito.when(broker.groupCoordinator()).thenReturn(groups);
+        KafkaApis apis = Mockito.mock(KafkaApis.class);
+        Mockito.when(apis.isConsumerGroupProtocolEnabled()).thenReturn(true);
+        Mockito.when(broker.dataPlaneRequestProcessor()).thenReturn(apis);
         return broker;
     }
 

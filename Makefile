@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog txnctl proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: kafka-messages help demo demo-streaming demo-secure ops ops-files test test-long fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
+.PHONY: kafka-clients kafka-messages help demo demo-streaming demo-secure ops ops-files test test-long fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -95,10 +95,13 @@ generate: ## Generate the Python code of the .proto files
 kafka-messages: venv ## Generate the codecs of Kafka's messages from the definitions in its clients' jar (ARGS="--jar FILE" without Maven)
 	@.venv/bin/python -m scripts.kafka_messages $(ARGS)
 
+kafka-clients: venv ## Run other people's Kafka clients, tools and tests against this tree: an hour (ARGS="--list", ARGS="--only kgo")
+	@.venv/bin/python -m tests.kafka_clients --json tests/kafka_clients/results.json $(ARGS)
+
 promise: venv ## Add new messages and fields to proto/promised.txt, which `make check` compares with later ones
 	@.venv/bin/python -m scripts.wire --write
 
-docs: venv ## Write the generated pages: docs/reference, and the drawings of ARCHITECTURE.md
+docs: venv ## Write the generated pages: docs/reference, the drawings of ARCHITECTURE.md, the tables of docs/kafka.md
 	@.venv/bin/python scripts/docs.py
 
 stored-format: venv ## Write examples of today's rows into tests/formats, after rows or fields were added to the stored form

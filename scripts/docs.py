@@ -1,8 +1,8 @@
 """Write pages from the code, and check that they are up to date.
 
-These are docs/reference and the drawings of ARCHITECTURE.md. The commands document themselves with `--help`, settings
+These are docs/reference, the drawings of ARCHITECTURE.md and the tables of docs/kafka.md. The commands document themselves with `--help`, settings
 and exit statuses with the strings below their definitions, and metrics in their table. A second text about them would
-only drift. The results of the acceptance cases come from their tests.
+only drift. The results of the acceptance cases come from their tests, and those of Kafka's clients from a recorded run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from tests.kafka_clients.page import with_client_tables
 from typer.testing import CliRunner
 
 from coordinator_core.permissions import PERMISSIONS, Ask
@@ -111,6 +112,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/conformance.md": acceptance_page,
     "docs/reference/permissions.md": permissions_page,
     "ARCHITECTURE.md": lambda: with_drawings((ROOT / "ARCHITECTURE.md").read_text()),
+    "docs/kafka.md": lambda: with_client_tables((ROOT / "docs/kafka.md").read_text()),
 }
 
 _PERMISSIONS_HEAD = """\

@@ -15,20 +15,21 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from tests.harness.server_process import ServerFailed, ServerProcess
 from tests.kafka_clients.cache import ROOT, Cache, CannotRunError
 from tests.kafka_clients.results import (
     Case,
     Expectations,
     Outcome,
-    Run,
+    Record,
     SuiteResult,
     merged,
     read_expectations,
+    read_records,
+    record,
     table,
     unexpected_failures,
+    write_records,
 )
 from tests.kafka_clients.suite import Place, Suite
 from tests.kafka_clients.suites import SUITES
@@ -46,16 +47,18 @@ def main() -> int:
         return 0
     wanted = [each for each in SUITES if not arguments.only or each.name in arguments.only]
     expectations = read_expectations()
-    results: list[SuiteResult] = []
+    records: list[Record] = []
+    commit = _commit()
     is_good = True
     for suite in wanted:
         print(f"{suite.name}: {suite.client} {suite.version}", flush=True)
         result = _result(suite)
-        results.append(result)
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        records.append(record(result, date=today, commit=commit))
         is_good &= _report(result, expectations)
         if arguments.json:
-            _write(arguments.json, results)
-    print(table(results))
+            write_records(arguments.json, merged(read_records(arguments.json), records[-1:]))
+    print(table(records))
     return 0 if is_good else 1
 
 
@@ -114,14 +117,11 @@ def _report(result: SuiteResult, expectations: Expectations) -> bool:
     return not unexpected
 
 
-def _write(path: Path, results: list[SuiteResult]) -> None:
-    commit = subprocess.run(
+def _commit() -> str:
+    done = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    older = msgspec.json.decode(path.read_bytes(), type=Run) if path.exists() else None
-    now = datetime.datetime.now(datetime.UTC).date().isoformat()
-    run = merged(older, Run(date=now, commit=commit, suites=tuple(results)))
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1) + b"\n")
+    )
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":

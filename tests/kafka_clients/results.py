@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import fnmatch
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -68,12 +69,35 @@ class SuiteResult(msgspec.Struct, frozen=True):
         return [each for each in self.cases if each.outcome is outcome]
 
 
-class Run(msgspec.Struct, frozen=True):
-    """A run of the command: the content of its JSON file."""
+class Tally(msgspec.Struct, frozen=True):
+    """Outcomes of the cases of one class of tests."""
 
+    name: str
+    passed: int
+    failed: int
+    skipped: int
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is kept of a run of a suite: its numbers, and the cases that did not pass."""
+
+    suite: str
+    client: str
+    version: str
+    content: str
+    total: Tally
+    classes: tuple[Tally, ...]
+    """Numbers by class, of suites that have classes."""
+    not_passed: tuple[Case, ...]
+    duration_s: int
     date: str
     commit: str
-    suites: tuple[SuiteResult, ...]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """Content of a file of results: the newest record of each suite."""
+
+    suites: tuple[Record, ...] = ()
 
 
 def read_expectations() -> Expectations:
@@ -88,22 +112,52 @@ def unexpected_failures(result: SuiteResult, expectations: Expectations) -> list
     return [each for each in result.having(Outcome.FAILED) if expectations.reason_for(result.suite, each.name) is None]
 
 
-def merged(older: Run | None, newer: Run) -> Run:
-    """Return the newer run with the suites that only the older one has, in the older order."""
-    if older is None:
-        return newer
-    found = {each.suite: each for each in newer.suites}
+def record(result: SuiteResult, *, date: str, commit: str) -> Record:
+    """Return what is kept of a run."""
+    classes: dict[str, list[Case]] = {}
+    for case in result.cases:
+        name, _dot, _test = case.name.partition("(")[0].rpartition(".")
+        classes.setdefault(name, []).append(case)
+    return Record(
+        suite=result.suite,
+        client=result.client,
+        version=result.version,
+        content=result.content,
+        total=_tally("", result.cases),
+        classes=tuple(_tally(name, cases) for name, cases in sorted(classes.items()) if name),
+        not_passed=tuple(each for each in result.cases if each.outcome is not Outcome.PASSED),
+        duration_s=result.duration_s,
+        date=date,
+        commit=commit,
+    )
+
+
+def _tally(name: str, cases: Sequence[Case]) -> Tally:
+    counts = Counter(each.outcome for each in cases)
+    return Tally(name, counts[Outcome.PASSED], counts[Outcome.FAILED], counts[Outcome.SKIPPED])
+
+
+def merged(older: Records, newer: Sequence[Record]) -> Records:
+    """Return the newer records, and the older ones of other suites, in the older order."""
+    found = {each.suite: each for each in newer}
     kept = [found.pop(each.suite, each) for each in older.suites]
-    return msgspec.structs.replace(newer, suites=(*kept, *found.values()))
+    return Records((*kept, *found.values()))
 
 
-def table(results: Sequence[SuiteResult]) -> str:
-    """Return the results as a Markdown table, one row for each suite."""
-    rows = [
-        "| suite | client | version | what ran | passed | failed | skipped |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for each in results:
-        numbers = " | ".join(str(len(each.having(outcome))) for outcome in Outcome)
-        rows.append(f"| {each.suite} | {each.client} | {each.version} | {each.content} | {numbers} |")
+def read_records(path: Path) -> Records:
+    """Return the content of a file of results; empty if there is none. Raises: msgspec.ValidationError."""
+    return msgspec.json.decode(path.read_bytes(), type=Records) if path.exists() else Records()
+
+
+def write_records(path: Path, records: Records) -> None:
+    """Replace a file of results."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(records), indent=1) + b"\n")
+
+
+def table(records: Sequence[Record]) -> str:
+    """Return the numbers as a Markdown table, one row for each suite."""
+    rows = ["| client | version | what ran | passed | failed | skipped |", "| --- | --- | --- | --- | --- | --- |"]
+    for each in records:
+        numbers = f"{each.total.passed} | {each.total.failed} | {each.total.skipped}"
+        rows.append(f"| {each.client} | {each.version} | {each.content} | {numbers} |")
     return "\n".join(rows)

@@ -34,7 +34,7 @@ def class_path(cache: Cache) -> str:
             if _LEFT_OUT.fullmatch(jar.name) and "standalone" not in jar.name:
                 jar.unlink()
         files = sorted(_SOURCES.rglob("*.java"))
-        options = ["--release", RELEASE, "-cp", f"{target / 'lib'}/*", "-d", target / "classes"]
+        options: list[str | Path] = ["--release", RELEASE, "-cp", f"{target / 'lib'}/*", "-d", target / "classes"]
         build_step([program("javac"), *options, *files])
 
     target = cache.once("java", [_POM, _SOURCES], build)
@@ -56,7 +56,7 @@ def run_class(
 def filled_topic(place: Place, topic: str, *, partitions: int, records: int) -> None:
     """Create a topic, and write the numbers from 0 into it. Raises: CannotRunError."""
     server = ("--bootstrap-server", place.address, "--topic", topic)
-    calls = [("TopicCommand", *server, "--create", "--partitions", str(partitions))]
+    calls: list[tuple[str, ...]] = [("TopicCommand", *server, "--create", "--partitions", str(partitions))]
     if records:
         calls.append(("VerifiableProducer", *server, "--max-messages", str(records)))
     for tool, *words in calls:

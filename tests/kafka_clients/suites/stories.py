@@ -24,7 +24,7 @@ def python(cache: Cache) -> Path:
 
     def build(target: Path) -> None:
         build_step([sys.executable, "-m", "venv", target / "venv"])
-        pip = [target / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input"]
+        pip: list[str | Path] = [target / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input"]
         build_step([*pip, "-r", _REQUIREMENTS])
 
     return cache.once("python", [_REQUIREMENTS], build) / "venv" / "bin" / "python"
@@ -42,18 +42,18 @@ def _go_story(place: Place) -> list[Case]:
     def build(target: Path) -> None:
         build_step([program("go"), "build", "-o", target / "sarama_story", "."], _GO)
 
-    command = [place.cache.once("go", [_GO], build) / "sarama_story", place.address]
+    command: list[str | Path] = [place.cache.once("go", [_GO], build) / "sarama_story", place.address]
     return story_cases(place.run(command, timeout_s=_STORY_S_MAX))
 
 
 def _python_story(script: str, place: Place) -> list[Case]:
-    command = [python(place.cache), _PROGRAMS / script, place.address]
+    command: list[str | Path] = [python(place.cache), _PROGRAMS / script, place.address]
     return story_cases(place.run(command, timeout_s=_STORY_S_MAX))
 
 
 def _node_story(script: str, place: Place) -> list[Case]:
     environment = {"NODE_PATH": str(_node_modules(place.cache))}
-    command = [program("node"), _PROGRAMS / script, place.address]
+    command: list[str | Path] = [program("node"), _PROGRAMS / script, place.address]
     return story_cases(place.run(command, timeout_s=_STORY_S_MAX, environment=environment))
 
 

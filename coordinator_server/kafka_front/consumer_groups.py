@@ -149,7 +149,7 @@ def _described_member(described: MemberDescription) -> Member:
         client_id=member.client_id,
         client_host=shown_host(member.client_host),
         subscribed_topic_names=sorted(member.subscription.names),
-        subscribed_topic_regex=member.subscription.regex,
+        subscribed_topic_regex=member.subscription.regex or "",
         assignment=_assignment(described.assigned),
         target_assignment=_assignment(described.target),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,

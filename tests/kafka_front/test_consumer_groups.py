@@ -178,6 +178,7 @@ def test_a_group_is_described(world: World) -> None:
     (member,) = group.members
     assert (member.member_id, member.instance_id, member.rack_id) == ("m", "i", "r")
     assert (member.client_id, member.client_host) == ("a-kafka-client", "/1.2.3.4")
+    assert member.subscribed_topic_regex == ""
     assert (member.subscribed_topic_names, member.member_type) == (["foo"], 1)
     (share,) = member.assignment.topic_partitions
     assert (share.topic_name, share.topic_id, share.partitions) == ("foo", topic_id(world, "foo"), list(range(6)))

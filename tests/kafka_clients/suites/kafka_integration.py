@@ -28,15 +28,11 @@ _OPTIONS: Final = (
 )
 
 CLASSES: Final = (
-    "ClientRebootstrapTest",
-    "MetricsDuringTopicCreationDeletionTest",
     "TransactionsExpirationTest",
     "TransactionsWithMaxInFlightOneTest",
     "admin.AdminFenceProducersTest",
     "admin.AutoTopicCreationTest",
     "admin.ConcurrentListOffsetsRequestTest",
-    "admin.DeleteTopicTest",
-    "admin.DescribeAuthorizedOperationsTest",
     "admin.DescribeFeaturesTest",
     "admin.DescribeProducersWithBrokerIdTest",
     "admin.DynamicGroupConfigIntegrationTest",

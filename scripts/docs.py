@@ -1,8 +1,9 @@
 """Write pages from the code, and check that they are up to date.
 
-These are docs/reference, the drawings of ARCHITECTURE.md and the tables of docs/kafka.md. The commands document themselves with `--help`, settings
-and exit statuses with the strings below their definitions, and metrics in their table. A second text about them would
-only drift. The results of the acceptance cases come from their tests, and those of Kafka's clients from a recorded run.
+These are docs/reference, the drawings of ARCHITECTURE.md and the tables of docs/kafka.md. The commands document
+themselves with `--help`, settings and exit statuses with the strings below their definitions, and metrics in their
+table. A second text about them would only drift. The results of the acceptance cases come from their tests, and those
+of Kafka's clients from a recorded run.
 """
 
 from __future__ import annotations

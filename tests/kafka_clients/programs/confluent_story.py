@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = sys.argv[1]
 RUN = uuid.uuid4().hex[:8]
-WAIT_S = 60
+WAIT_S_MAX = 60
 
 
 def consumer(group: str, **options: object) -> Consumer:
@@ -33,14 +33,14 @@ def consumer(group: str, **options: object) -> Consumer:
 
 def producer(transactional_id: str) -> Producer:
     made = Producer({"bootstrap.servers": BOOTSTRAP, "transactional.id": f"{transactional_id}-{RUN}", "linger.ms": 0})
-    made.init_transactions(WAIT_S)
+    made.init_transactions(WAIT_S_MAX)
     return made
 
 
 def read(reader: Consumer, count: int) -> list[tuple[int, str]]:
     """Return so many records as (partition, value), or fail."""
     found: list[tuple[int, str]] = []
-    until = time.monotonic() + WAIT_S
+    until = time.monotonic() + WAIT_S_MAX
     while len(found) < count and time.monotonic() < until:
         message = reader.poll(1.0)
         if message is not None:
@@ -54,7 +54,7 @@ def read(reader: Consumer, count: int) -> list[tuple[int, str]]:
 def is_fenced(zombie: Producer) -> bool:
     """Return True if a commit fails for ever."""
     try:
-        zombie.commit_transaction(WAIT_S)
+        zombie.commit_transaction(WAIT_S_MAX)
     except KafkaException as error:
         return bool(error.args[0].fatal())
     return False
@@ -69,48 +69,16 @@ def step(name: str) -> None:
     print(f"ok {name}", flush=True)
 
 
-def main() -> None:
-    orders, totals = f"orders-{RUN}", f"totals-{RUN}"
-    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
-    for created in admin.create_topics([NewTopic(orders, 3, 1), NewTopic(totals, 1, 1)]).values():
-        created.result(WAIT_S)
-    assert len(admin.list_topics(timeout=WAIT_S).topics[orders].partitions) == 3
-    step("create topics")
-
-    plain = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True, "compression.type": "lz4"})
-    for number in range(100):
-        plain.produce(orders, value=f"plain-{number}", key=str(number), headers={"n": str(number)})
-    assert plain.flush(WAIT_S) == 0
-    reader = consumer("readers")
-    reader.subscribe([orders])
-    assert sorted(value for _, value in read(reader, 100)) == sorted(f"plain-{n}" for n in range(100))
-    step("idempotent produce, group consume")
-
-    writer = producer("writer")
-    writer.begin_transaction()
-    for number in range(30):
-        writer.produce(orders, value=f"kept-{number}", partition=number % 3)
-    writer.commit_transaction(WAIT_S)
-    writer.begin_transaction()
-    writer.produce(orders, value="never", partition=0)
-    writer.flush(WAIT_S)
-    writer.abort_transaction(WAIT_S)
-    writer.begin_transaction()
-    writer.produce(orders, value="last", partition=0)
-    writer.flush(WAIT_S)
-    assert sorted(value for _, value in read(reader, 30)) == sorted(f"kept-{n}" for n in range(30))
-    nothing_more(reader)
-    step("aborted and open records are hidden")
-    writer.commit_transaction(WAIT_S)
-    assert read(reader, 1) == [(0, "last")]
-    step("commit shows them")
-
+def move_offsets(reader: Consumer, orders: str, totals: str) -> None:
+    """Commit offsets of the reader in a transaction, and fence the producer of that."""
     copier = producer("copier")
     copier.begin_transaction()
     copier.produce(totals, value="133")
-    copier.send_offsets_to_transaction(reader.position(reader.assignment()), reader.consumer_group_metadata(), WAIT_S)
-    copier.commit_transaction(WAIT_S)
-    committed = reader.committed([TopicPartition(orders, number) for number in range(3)], WAIT_S)
+    copier.send_offsets_to_transaction(
+        reader.position(reader.assignment()), reader.consumer_group_metadata(), WAIT_S_MAX
+    )
+    copier.commit_transaction(WAIT_S_MAX)
+    committed = reader.committed([TopicPartition(orders, number) for number in range(3)], WAIT_S_MAX)
     positions = {each.partition: each.offset for each in reader.position(reader.assignment())}
     assert {each.partition: each.offset for each in committed} == positions, committed
     reader.close()
@@ -122,13 +90,52 @@ def main() -> None:
     assert is_fenced(copier), "a zombie committed"
     newer.begin_transaction()
     newer.produce(totals, value="newer")
-    newer.commit_transaction(WAIT_S)
+    newer.commit_transaction(WAIT_S_MAX)
     of_totals = consumer("totals")
     of_totals.subscribe([totals])
     assert [value for _, value in read(of_totals, 2)] == ["133", "newer"]
     nothing_more(of_totals)
     of_totals.close()
     step("a zombie is fenced")
+
+
+def main() -> None:
+    orders, totals = f"orders-{RUN}", f"totals-{RUN}"
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    for created in admin.create_topics([NewTopic(orders, 3, 1), NewTopic(totals, 1, 1)]).values():
+        created.result(WAIT_S_MAX)
+    assert len(admin.list_topics(timeout=WAIT_S_MAX).topics[orders].partitions) == 3
+    step("create topics")
+
+    plain = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True, "compression.type": "lz4"})
+    for number in range(100):
+        plain.produce(orders, value=f"plain-{number}", key=str(number), headers={"n": str(number)})
+    assert plain.flush(WAIT_S_MAX) == 0
+    reader = consumer("readers")
+    reader.subscribe([orders])
+    assert sorted(value for _, value in read(reader, 100)) == sorted(f"plain-{n}" for n in range(100))
+    step("idempotent produce, group consume")
+
+    writer = producer("writer")
+    writer.begin_transaction()
+    for number in range(30):
+        writer.produce(orders, value=f"kept-{number}", partition=number % 3)
+    writer.commit_transaction(WAIT_S_MAX)
+    writer.begin_transaction()
+    writer.produce(orders, value="never", partition=0)
+    writer.flush(WAIT_S_MAX)
+    writer.abort_transaction(WAIT_S_MAX)
+    writer.begin_transaction()
+    writer.produce(orders, value="last", partition=0)
+    writer.flush(WAIT_S_MAX)
+    assert sorted(value for _, value in read(reader, 30)) == sorted(f"kept-{n}" for n in range(30))
+    nothing_more(reader)
+    step("aborted and open records are hidden")
+    writer.commit_transaction(WAIT_S_MAX)
+    assert read(reader, 1) == [(0, "last")]
+    step("commit shows them")
+
+    move_offsets(reader, orders, totals)
 
     new_style = consumer("consumers", **{"group.protocol": "consumer"})
     new_style.subscribe([orders])
@@ -141,13 +148,15 @@ def main() -> None:
     again.close()
     step("the consumer protocol (KIP-848)")
 
-    low, high = consumer("x").get_watermark_offsets(TopicPartition(orders, 0), WAIT_S)
+    low, high = consumer("x").get_watermark_offsets(TopicPartition(orders, 0), WAIT_S_MAX)
     assert low == 0
     assert high > 40
-    by_time = consumer("y").offsets_for_times([TopicPartition(orders, 0, int(time.time() * 1000) + 3_600_000)], WAIT_S)
+    by_time = consumer("y").offsets_for_times(
+        [TopicPartition(orders, 0, int(time.time() * 1000) + 3_600_000)], WAIT_S_MAX
+    )
     assert by_time[0].offset in (-1, high), by_time
     for deleted in admin.delete_topics([orders, totals]).values():
-        deleted.result(WAIT_S)
+        deleted.result(WAIT_S_MAX)
     step("watermarks, offsets by time, deletion")
 
 

@@ -12,12 +12,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 BOOTSTRAP = sys.argv[1]
 RUN = uuid.uuid4().hex[:8]
 TOPIC = f"aio-{RUN}"
-WAIT_S_MAX = 30
+STEP_S_MAX = 30
 
 
 async def values(consumer: AIOKafkaConsumer, count: int) -> list[str]:
     found: list[str] = []
-    async with asyncio.timeout(WAIT_S_MAX):
+    async with asyncio.timeout(STEP_S_MAX):
         while len(found) < count:
             record = await consumer.getone()
             found.append(record.value.decode())

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = sys.argv[1]
 RUN = uuid.uuid4().hex[:8]
-WAIT_S_MAX = 60
+STEP_S_MAX = 60
 
 
 def consumer(group: str, **options: object) -> Consumer:
@@ -33,14 +33,14 @@ def consumer(group: str, **options: object) -> Consumer:
 
 def producer(transactional_id: str) -> Producer:
     made = Producer({"bootstrap.servers": BOOTSTRAP, "transactional.id": f"{transactional_id}-{RUN}", "linger.ms": 0})
-    made.init_transactions(WAIT_S_MAX)
+    made.init_transactions(STEP_S_MAX)
     return made
 
 
 def read(reader: Consumer, count: int) -> list[tuple[int, str]]:
     """Return so many records as (partition, value), or fail."""
     found: list[tuple[int, str]] = []
-    until = time.monotonic() + WAIT_S_MAX
+    until = time.monotonic() + STEP_S_MAX
     while len(found) < count and time.monotonic() < until:
         message = reader.poll(1.0)
         if message is not None:
@@ -54,7 +54,7 @@ def read(reader: Consumer, count: int) -> list[tuple[int, str]]:
 def is_fenced(zombie: Producer) -> bool:
     """Return True if a commit fails for ever."""
     try:
-        zombie.commit_transaction(WAIT_S_MAX)
+        zombie.commit_transaction(STEP_S_MAX)
     except KafkaException as error:
         return bool(error.args[0].fatal())
     return False
@@ -75,10 +75,10 @@ def move_offsets(reader: Consumer, orders: str, totals: str) -> None:
     copier.begin_transaction()
     copier.produce(totals, value="133")
     copier.send_offsets_to_transaction(
-        reader.position(reader.assignment()), reader.consumer_group_metadata(), WAIT_S_MAX
+        reader.position(reader.assignment()), reader.consumer_group_metadata(), STEP_S_MAX
     )
-    copier.commit_transaction(WAIT_S_MAX)
-    committed = reader.committed([TopicPartition(orders, number) for number in range(3)], WAIT_S_MAX)
+    copier.commit_transaction(STEP_S_MAX)
+    committed = reader.committed([TopicPartition(orders, number) for number in range(3)], STEP_S_MAX)
     positions = {each.partition: each.offset for each in reader.position(reader.assignment())}
     assert {each.partition: each.offset for each in committed} == positions, committed
     reader.close()
@@ -90,7 +90,7 @@ def move_offsets(reader: Consumer, orders: str, totals: str) -> None:
     assert is_fenced(copier), "a zombie committed"
     newer.begin_transaction()
     newer.produce(totals, value="newer")
-    newer.commit_transaction(WAIT_S_MAX)
+    newer.commit_transaction(STEP_S_MAX)
     of_totals = consumer("totals")
     of_totals.subscribe([totals])
     assert [value for _, value in read(of_totals, 2)] == ["133", "newer"]
@@ -103,14 +103,14 @@ def main() -> None:
     orders, totals = f"orders-{RUN}", f"totals-{RUN}"
     admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
     for created in admin.create_topics([NewTopic(orders, 3, 1), NewTopic(totals, 1, 1)]).values():
-        created.result(WAIT_S_MAX)
-    assert len(admin.list_topics(timeout=WAIT_S_MAX).topics[orders].partitions) == 3
+        created.result(STEP_S_MAX)
+    assert len(admin.list_topics(timeout=STEP_S_MAX).topics[orders].partitions) == 3
     step("create topics")
 
     plain = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True, "compression.type": "lz4"})
     for number in range(100):
         plain.produce(orders, value=f"plain-{number}", key=str(number), headers={"n": str(number)})
-    assert plain.flush(WAIT_S_MAX) == 0
+    assert plain.flush(STEP_S_MAX) == 0
     reader = consumer("readers")
     reader.subscribe([orders])
     assert sorted(value for _, value in read(reader, 100)) == sorted(f"plain-{n}" for n in range(100))
@@ -120,18 +120,18 @@ def main() -> None:
     writer.begin_transaction()
     for number in range(30):
         writer.produce(orders, value=f"kept-{number}", partition=number % 3)
-    writer.commit_transaction(WAIT_S_MAX)
+    writer.commit_transaction(STEP_S_MAX)
     writer.begin_transaction()
     writer.produce(orders, value="never", partition=0)
-    writer.flush(WAIT_S_MAX)
-    writer.abort_transaction(WAIT_S_MAX)
+    writer.flush(STEP_S_MAX)
+    writer.abort_transaction(STEP_S_MAX)
     writer.begin_transaction()
     writer.produce(orders, value="last", partition=0)
-    writer.flush(WAIT_S_MAX)
+    writer.flush(STEP_S_MAX)
     assert sorted(value for _, value in read(reader, 30)) == sorted(f"kept-{n}" for n in range(30))
     nothing_more(reader)
     step("aborted and open records are hidden")
-    writer.commit_transaction(WAIT_S_MAX)
+    writer.commit_transaction(STEP_S_MAX)
     assert read(reader, 1) == [(0, "last")]
     step("commit shows them")
 
@@ -148,15 +148,15 @@ def main() -> None:
     again.close()
     step("the consumer protocol (KIP-848)")
 
-    low, high = consumer("x").get_watermark_offsets(TopicPartition(orders, 0), WAIT_S_MAX)
+    low, high = consumer("x").get_watermark_offsets(TopicPartition(orders, 0), STEP_S_MAX)
     assert low == 0
     assert high > 40
     by_time = consumer("y").offsets_for_times(
-        [TopicPartition(orders, 0, int(time.time() * 1000) + 3_600_000)], WAIT_S_MAX
+        [TopicPartition(orders, 0, int(time.time() * 1000) + 3_600_000)], STEP_S_MAX
     )
     assert by_time[0].offset in (-1, high), by_time
     for deleted in admin.delete_topics([orders, totals]).values():
-        deleted.result(WAIT_S_MAX)
+        deleted.result(STEP_S_MAX)
     step("watermarks, offsets by time, deletion")
 
 

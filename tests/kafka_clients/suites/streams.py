@@ -14,7 +14,7 @@ from tests.kafka_clients.suites.java import KAFKA_VERSION, java, run_class
 _DEMO: Final = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
 _LINES: Final = 50
 _TEXT: Final = "all streams lead to kafka"
-_WAIT_S_MAX: Final = 300
+_STEP_S_MAX: Final = 300
 _PROPERTIES: Final = """\
 bootstrap.servers={address}
 processing.guarantee=exactly_once_v2
@@ -26,7 +26,7 @@ state.dir={state}
 def _run(place: Place) -> list[Case]:
     for topic in ("streams-plaintext-input", "streams-wordcount-output"):
         words = ("--bootstrap-server", place.address, "--create", "--topic", topic)
-        done = run_class(place, "org.apache.kafka.tools.TopicCommand", *words, timeout_s=_WAIT_S_MAX)
+        done = run_class(place, "org.apache.kafka.tools.TopicCommand", *words, timeout_s=_STEP_S_MAX)
         if done.status != 0:
             return [Case("create topics", Outcome.FAILED, done.last_line())]
     settings = place.directory / "streams.properties"
@@ -48,7 +48,7 @@ def _counted(place: Place, round_number: int) -> Case:
     name = "word count" if round_number == 1 else "word count after a kill"
     _write_lines(place)
     wanted = round_number * _LINES
-    until = time.monotonic() + _WAIT_S_MAX
+    until = time.monotonic() + _STEP_S_MAX
     counts: dict[str, int] = {}
     while time.monotonic() < until:
         counts = _counts(place)
@@ -67,7 +67,7 @@ def _write_lines(place: Place) -> None:
         "streams-plaintext-input",
     )
     words = [str(each) for each in command]
-    subprocess.run(words, input=f"{_TEXT}\n" * _LINES, text=True, capture_output=True, timeout=_WAIT_S_MAX, check=True)
+    subprocess.run(words, input=f"{_TEXT}\n" * _LINES, text=True, capture_output=True, timeout=_STEP_S_MAX, check=True)
 
 
 def _counts(place: Place) -> dict[str, int]:
@@ -89,7 +89,7 @@ def _counts(place: Place) -> dict[str, int]:
         "print.key=true",
         "--formatter-property",
         f"value.deserializer={deserializer}",
-        timeout_s=_WAIT_S_MAX,
+        timeout_s=_STEP_S_MAX,
     )
     counts: dict[str, int] = {}
     for word, count in re.findall(r"^(\w+)\t(\d+)$", done.output, re.MULTILINE):

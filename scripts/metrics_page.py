@@ -202,6 +202,11 @@ _LOG_LINES: Final = (
         "The start found sorted files in which damage had been met: they are read, and not compacted.",
     ),
     ("serving_metrics", "info", "Scrapes are answered from now on, at `listen`."),
+    (
+        "serving_kafka",
+        "info",
+        "Clients of Kafka's protocol are served from now on, at `listen`, and are told to use `advertised`.",
+    ),
     ("loaded", "info", "All shards are loaded, but for `failed_shards`: the server takes work."),
     ("serving", "info", "A listener takes calls: `listen`, `transport`, `protection`."),
     ("load_failed", "error", "What all shards share cannot be read; nothing was served."),

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from tests.kafka_clients.page import with_client_tables
 from typer.testing import CliRunner
 
 from coordinator_core.permissions import PERMISSIONS, Ask
@@ -27,6 +26,7 @@ from partition_log.catalog.settings import FOR_EVER
 from scripts.drawings import with_drawings
 from scripts.metrics_page import metrics_page
 from tests.conformance.page import conformance_page
+from tests.kafka_clients.page import with_client_tables
 from txnctl.cli import TRACEBACK_VARIABLE, app
 from txnctl.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
 

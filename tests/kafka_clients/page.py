@@ -26,7 +26,7 @@ def with_client_tables(page: str) -> str:
     _old, end, after = rest.partition(END)
     if not end:
         raise ValueError(f"the page has no {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{client_tables()}\n{end}{after}"
+    return f"{before}{BEGIN}\n\n{client_tables()}\n\n{end}{after}"
 
 
 def client_tables() -> str:

@@ -40,7 +40,6 @@ CLASSES: Final = (
     "admin.StaticBrokerConfigTest",
     "consumer.ConsumerIntegrationTest",
     "consumer.ConsumerTopicCreationTest",
-    "consumer.ConsumerWithLegacyMessageFormatIntegrationTest",
     "consumer.PlaintextConsumerAssignTest",
     "consumer.PlaintextConsumerCallbackTest",
     "consumer.PlaintextConsumerCloseTest",

@@ -282,8 +282,12 @@ class _Process:
         )
         await kafka.serve(endpoints_of(server.core, settings), server.keeper, server.answers)
         for each in kafka.opened:
-            protection = protection_of(each.credentials)
-            _log.info("serving", listen=str(each.address), transport="kafka", protection=protection)
+            _log.info(
+                "serving_kafka",
+                listen=str(each.address),
+                advertised=str(each.advertised),
+                protection=protection_of(each.credentials),
+            )
 
     def _watch_credentials(self) -> None:
         """Reload certificates, tokens and quotas when they change, for as long as the loop runs."""

@@ -205,7 +205,7 @@ _LOG_LINES: Final = (
     (
         "serving_kafka",
         "info",
-        "Clients of Kafka's protocol are served from now on, at `listen`, and are told to use `advertised`.",
+        "A listener for Kafka's protocol takes calls: `listen`, `advertised` (address that clients get), `protection`.",
     ),
     ("loaded", "info", "All shards are loaded, but for `failed_shards`: the server takes work."),
     ("serving", "info", "A listener takes calls: `listen`, `transport`, `protection`."),

@@ -264,8 +264,11 @@ class _Process:
                 self._config.node_id,
                 options.message_bytes_max,
                 self._config.kafka_connections_max,
-                options.levels,
-                options.idle,
+                # Half of them, so that callers of gRPC have the rest.
+                begun_bytes_max=self._config.undurable_bytes_max // (2 * len(wanted)),
+                begun_calls_max=max(1, self._config.calls_in_work_max // (2 * len(wanted))),
+                levels=options.levels,
+                idle=options.idle,
             ),
         )
         kafka.open(wanted, identities)

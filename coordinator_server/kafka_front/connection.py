@@ -2,7 +2,8 @@
 
 Requests begin in the order of arrival, as many at once as the client sends. So batches in flight share a flush. Answers
 leave in the same order, as the protocol wants. The connection is not read while too many requests wait for an answer.
-The same applies while its messages wait for their turn, and during a pause for a quota (KIP-219).
+The same applies while its messages wait for their turn, or the listener for capacity, and during a pause for a quota
+(KIP-219).
 
 The connection itself answers ApiVersions and the two calls of SASL. Before authentication nothing else is served.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
+from coordinator_protocol.methods import Waits
 from coordinator_protocol.names import ID_BYTES_MAX
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
@@ -25,6 +27,7 @@ from coordinator_server.calls import Unanswered
 from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.api_versions import answer_versions
 from coordinator_server.kafka_front.apis import APIS, ApiKey
+from coordinator_server.kafka_front.begun_requests import BegunRequests
 from coordinator_server.kafka_front.exchange import KafkaExchange
 from coordinator_server.kafka_front.frame_limits import BEFORE_AUTHENTICATION, FrameLimits
 from coordinator_server.kafka_front.framing import Frames
@@ -66,6 +69,7 @@ class Service:
     message_bytes_max: int
     frame_limits: FrameLimits
     partial_requests: PartialRequests
+    begun_requests: BegunRequests
     unauthenticated_ms_max: int
     answer_limit: AnswerLimit
     abuses: Abuses
@@ -292,10 +296,11 @@ class KafkaConnection(asyncio.Protocol):
         calls: list[KafkaCall] = []
         slots: list[_AnswerPlace] = []
         try:
-            while self._unread and self._may_begin(len(calls)):
+            while self._unread and self._may_begin() and self._has_capacity(len(self._unread[0])):
                 slot = self._understand(self._unread.popleft())
                 self._slots.append(slot)
                 if slot.call is not None:
+                    self._service.begun_requests.begin(slot.call.size_bytes, is_work=_is_work(slot.call))
                     calls.append(slot.call)
                     slots.append(slot)
         except Malformed as error:
@@ -315,8 +320,20 @@ class KafkaConnection(asyncio.Protocol):
         if self._held_in_bytes:
             self._hold_the_rest()
 
-    def _may_begin(self, begun: int) -> bool:
+    def _may_begin(self) -> bool:
         return not (self._is_closing or self._pause is not None or self._is_behind) and len(self._slots) < IN_FLIGHT_MAX
+
+    def _has_capacity(self, size_bytes: int) -> bool:
+        """Return True if the listener has capacity for a request. Otherwise the connection goes on later."""
+        begun = self._service.begun_requests
+        if begun.may_begin(size_bytes):
+            return True
+        begun.wait(self._go_on)
+        return False
+
+    def _go_on(self) -> None:
+        if not self._is_closing:
+            self._begin_requests()
 
     def _begin_calls(self, calls: Sequence[KafkaCall], slots: Sequence[_AnswerPlace]) -> None:
         if not calls:
@@ -329,8 +346,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def _caught_up(self) -> None:
         self._is_behind = False
-        if not self._is_closing:
-            self._begin_requests()
+        self._go_on()
 
     def _understand(self, frame: memoryview) -> _AnswerPlace:
         """Return the place of the request's answer: answered here, or with the call to begin. Raises Malformed,
@@ -396,6 +412,7 @@ class KafkaConnection(asyncio.Protocol):
         slot.pending = None
         call, slot.call = slot.call, None
         assert call is not None, "only calls are answered later"
+        self._service.begun_requests.end(call.size_bytes, is_work=_is_work(call))
         if self._is_closing and not self._slots:
             return
         error = done.error
@@ -461,7 +478,7 @@ class KafkaConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        self._is_paused = bool(self._unread) or not self._may_begin(0)
+        self._is_paused = bool(self._unread) or not self._may_begin()
         if self._is_paused:
             transport.pause_reading()
         else:
@@ -490,6 +507,11 @@ class KafkaConnection(asyncio.Protocol):
 
 class _NotServed(Exception):
     """The request has an API or a version that is not served."""
+
+
+def _is_work(call: KafkaCall) -> bool:
+    """Return True unless the call may wait for records or members. Heartbeats of this protocol never wait."""
+    return call.rule.waits not in (Waits.RECORDS, Waits.MEMBERS)
 
 
 def _answered_slot(header: bytes, body: list[Piece]) -> _AnswerPlace:

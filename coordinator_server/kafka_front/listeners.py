@@ -20,6 +20,7 @@ from coordinator_server.addresses import Address, NodeAddress, parse_address
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.kafka_front.abuses import Abuses
+from coordinator_server.kafka_front.begun_requests import BegunRequests
 from coordinator_server.kafka_front.connection import KafkaConnection, Service
 from coordinator_server.kafka_front.entrance import Entrance
 from coordinator_server.kafka_front.frame_limits import frame_limits
@@ -47,6 +48,10 @@ class KafkaOptions:
     node_id: int
     message_bytes_max: int
     connections_max: int
+    begun_bytes_max: int
+    begun_calls_max: int
+    """Bytes and number of requests that may have begun, for each listener. They are below the limits of the core, which
+    refuses work beyond those."""
     levels: Levels | None = None
     idle: IdleSessions | None = None
 
@@ -123,6 +128,7 @@ class KafkaListeners:
             message_bytes_max=options.message_bytes_max,
             frame_limits=frame_limits(options.message_bytes_max),
             partial_requests=PartialRequests(),
+            begun_requests=BegunRequests(options.begun_bytes_max, options.begun_calls_max, _later),
             unauthenticated_ms_max=AUTHENTICATION_MS_MAX,
             answer_limit=answer_limit,
             abuses=each.abuses,

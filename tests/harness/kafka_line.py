@@ -13,6 +13,7 @@ from coordinator_runtime.ports import Levels
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.apis import APIS, ApiKey
+from coordinator_server.kafka_front.begun_requests import BegunRequests
 from coordinator_server.kafka_front.connection import KafkaConnection, Service
 from coordinator_server.kafka_front.endpoints import codec_of
 from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
@@ -96,6 +97,8 @@ class Line:
         handlers: Mapping[ApiKey, ApiHandler] | None = None,
         clock: ManualClock | None = None,
         levels: Levels | None = None,
+        begun_bytes_max: int = 1 << 25,
+        begun_calls_max: int = 2_048,
     ) -> None:
         self.clock = ManualClock() if clock is None else clock
         self.authenticator = authenticator
@@ -119,6 +122,7 @@ class Line:
             message_bytes_max=message_bytes_max,
             frame_limits=frame_limits(message_bytes_max),
             partial_requests=PartialRequests(partial_bytes_max),
+            begun_requests=BegunRequests(begun_bytes_max, begun_calls_max, self._later),
             unauthenticated_ms_max=10_000,
             answer_limit=self.answers,
             abuses=self.abuses,

@@ -69,13 +69,14 @@ _MAPPED: Final = (
     ),
 )
 _FIXED: Final = (
-    FixedSetting("compression.type", "producer", ValueType.STRING),
     FixedSetting("message.timestamp.type", "CreateTime", ValueType.STRING),
     FixedSetting("message.timestamp.before.max.ms", _LONG_MAX, ValueType.LONG),
     FixedSetting("min.insync.replicas", "1", ValueType.INT),
     FixedSetting("remote.storage.enable", "false", ValueType.BOOLEAN),
 )
 _WITHOUT_EFFECT: Final = (
+    # Batches stay as their producers compressed them. Readers see no difference.
+    FixedSetting("compression.type", "producer", ValueType.STRING),
     FixedSetting("segment.bytes", "1073741824", ValueType.INT),
     FixedSetting("segment.ms", "604800000", ValueType.LONG),
     FixedSetting("segment.jitter.ms", "0", ValueType.LONG),

@@ -297,7 +297,6 @@ def test_settings_without_effect_are_no_way_round_permission_or_existence() -> N
     [
         ("retention.ms", "soon"),
         ("max.message.bytes", str(1 << 30)),
-        ("compression.type", "zstd"),
         ("message.timestamp.type", "LogAppendTime"),
         ("min.insync.replicas", "2"),
         ("remote.storage.enable", "true"),

@@ -163,6 +163,15 @@ class AccessConfig(BaseSettings):
         own = self.model_dump(include=set(Listener.model_fields))
         return (Listener.model_construct(**own), *self.listeners)
 
+    def check_kafka_settings(self) -> None:
+        """Refuse settings of `kafka_listen` if it is not set: they would have no effect. Raises ValueError."""
+        if self.kafka_listen is not None:
+            return
+        for name, field in KafkaListener.model_fields.items():
+            setting = KAFKA_PREFIX + name
+            if name != "listen" and getattr(self, setting) != field.default:
+                raise ValueError(f"{setting} is set, and kafka_listen is not: set kafka_listen = HOST:PORT, too")
+
     def all_kafka_listeners(self) -> tuple[KafkaListener, ...]:
         """Return all listeners for Kafka's protocol, that of `kafka_listen` first."""
         if self.kafka_listen is None:

@@ -382,6 +382,7 @@ class Config(AccessConfig):
             self.check_safety(listener, "")
             if self.transport is TransportName.NATIVE and is_unix(listener.listen):
                 raise ValueError(f"transport = native, listen = {listener.listen}: {NO_UNIX_SOCKETS}")
+        self.check_kafka_settings()
         for kafka_listener in self.all_kafka_listeners():
             kafka_listener.tls_files(KAFKA_PREFIX)
             kafka_listener.check_authentication()

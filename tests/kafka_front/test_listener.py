@@ -109,6 +109,19 @@ def test_a_listener_that_others_reach_needs_protection() -> None:
     assert len(config(kafka_listen="0.0.0.0:9092", insecure=True).insecure_listeners()) == 1
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"kafka_advertised": "kafka.example:9092"},
+        {"kafka_authentication": "token", "tokens_file": Path("t")},
+        {"kafka_tls_certificate_file": Path("c"), "kafka_tls_key_file": Path("k")},
+    ],
+)
+def test_a_setting_of_a_listener_that_is_not_there_is_refused(setting: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=f"{next(iter(setting))} is set, and kafka_listen is not"):
+        config(**setting)
+
+
 def test_scram_is_of_kafka_alone() -> None:
     with pytest.raises(ValidationError, match="scram is for listeners of Kafka's protocol"):
         config(authentication="scram", tokens_file=Path("t"))

@@ -35,6 +35,14 @@ Listen = Annotated[
         "authentication are needed, or --insecure. [default: 127.0.0.1:7070]",
     ),
 ]
+KafkaListen = Annotated[
+    str | None,
+    typer.Option(
+        "--kafka-listen",
+        metavar="HOST:PORT",
+        help="Address for Kafka's own clients (a subset of Kafka's protocol); port 0 takes a free one. [default: none]",
+    ),
+]
 TwoPhaseName = Annotated[
     str | None,
     typer.Option(
@@ -61,6 +69,7 @@ Settings = Annotated[
 def serve(
     data_dir: DataDir = None,
     listen: Listen = None,
+    kafka_listen: KafkaListen = None,
     config_file: Annotated[
         Path | None,
         typer.Option(
@@ -81,6 +90,7 @@ def serve(
     given = {
         "data_dir": data_dir,
         "listen": listen,
+        "kafka_listen": kafka_listen,
         "two_phase": two_phase,
         "accept_data_loss": accept_data_loss or None,
         "insecure": insecure or None,
@@ -134,6 +144,7 @@ def dev(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
     ] = "127.0.0.1:7070",
+    kafka_listen: KafkaListen = None,
     two_phase: TwoPhaseName = None,
     insecure: Insecure = False,
     settings: Settings = None,
@@ -142,7 +153,7 @@ def dev(
     from coordinator_server.process import end_process, run
 
     flags = {"listen": listen, "reflection": True, "log_level": "warning"} | parse_settings(settings or [])
-    given = {"two_phase": two_phase, "insecure": insecure or None}
+    given = {"kafka_listen": kafka_listen, "two_phase": two_phase, "insecure": insecure or None}
     flags |= {name: value for name, value in given.items() if value is not None}
     data_dir = Path(tempfile.mkdtemp(prefix="txnctl-dev-"))
 
@@ -175,6 +186,7 @@ _NOT_SET: Final = "not set"
 def show(
     data_dir: DataDir = None,
     listen: Listen = None,
+    kafka_listen: KafkaListen = None,
     config_file: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and TXN_* override it."),
@@ -195,6 +207,7 @@ def show(
     given: dict[str, object] = {
         "data_dir": data_dir,
         "listen": listen,
+        "kafka_listen": kafka_listen,
         "two_phase": two_phase,
         "accept_data_loss": accept_data_loss or None,
         "insecure": insecure or None,

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from coordinator_core.assembly import Core
-from coordinator_protocol.errors import CoordinatorError
+from coordinator_protocol.errors import CoordinatorError, ErrorCode
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
@@ -75,6 +75,8 @@ class ClusterApis:
         keys = _keys(request, exchange.version)
         key_type = _KEY_TYPES.get(request.key_type, _UNKNOWN_TYPE)
         located = self._reader.locate(key_type, keys, exchange.context)
+        if key_type == KeyType.TRANSACTION:
+            located = [_servers_of_any_id(each) for each in located]
         return settled(_found([_coordinator(each, exchange) for each in located], exchange.version))
 
     def find_refused(
@@ -86,6 +88,13 @@ class ClusterApis:
 
 def _keys(request: FindCoordinatorRequest, version: int) -> tuple[str, ...]:
     return request.coordinator_keys if version >= _SEVERAL_SINCE else (request.key,)
+
+
+def _servers_of_any_id(located: Located) -> Located:
+    """Return this server for an id that nobody may use, too. InitProducerId then refuses it, which ends a producer.
+    Some clients (librdkafka) repeat FindCoordinator without end."""
+    is_no_id = located.error is not None and located.error.code is ErrorCode.INVALID_REQUEST
+    return Located(located.key) if is_no_id else located
 
 
 def _coordinator(located: Located, exchange: KafkaExchange) -> Coordinator:

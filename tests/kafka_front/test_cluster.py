@@ -13,6 +13,7 @@ from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.errors import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
 from coordinator_server.kafka_front.messages.describe_cluster_request import DescribeClusterRequest
 from coordinator_server.kafka_front.messages.find_coordinator_request import FindCoordinatorRequest
+from coordinator_server.kafka_front.messages.init_producer_id_request import InitProducerIdRequest
 from tests.harness.guarded import Guarded
 from tests.harness.kafka_caller import NODE, KafkaCaller
 from tests.harness.kafka_rules import CLERK, allow
@@ -101,3 +102,11 @@ def test_a_refused_call_has_its_error_for_each_key(version: int) -> None:
     response = KafkaCaller(World()).refused(ApiKey.FIND_COORDINATOR, version, request, refusal)
     found = response.coordinators if version >= 4 else [response]
     assert [each.error_code for each in found] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * (2 if version >= 4 else 1)
+
+
+@pytest.mark.parametrize("key", ["__reserved", "", "n\0l"])
+def test_an_id_that_nobody_may_use_is_refused_by_init_producer_id_alone(key: str) -> None:
+    caller = KafkaCaller(World())
+    assert find(caller, 2, key, key_type=TRANSACTION) == [THIS_SERVER]
+    request = InitProducerIdRequest(transactional_id=key, transaction_timeout_ms=1_000)
+    assert caller.call(ApiKey.INIT_PRODUCER_ID, 4, request).error_code == ErrorCode.INVALID_REQUEST

@@ -17,6 +17,7 @@ from tests.conformance.transactions.case_world import (
     Denies,
 )
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
+from tests.harness.kafka_producer import KafkaProducer
 from txn_coordinator.rules import initialising
 from txn_coordinator.state import Identity, Transaction, TransactionState
 
@@ -294,7 +295,13 @@ def test_half_an_expectation_is_refused() -> None:
     assert world.asked(lambda: world.servicer().InitProducerId(request, NOW)) == 42
 
 
-not_drivable(38, "there is one version of the API, whose clients know PRODUCER_FENCED")
+@case(38)
+def test_a_kafka_client_that_does_not_know_the_code_for_fenced_gets_an_older_one() -> None:
+    world = CaseWorld()
+    old, new = KafkaProducer(world), KafkaProducer(world)
+    assert old.initialises() == new.initialises() == 0
+    assert old.initialises(3, shows=old.identity) == 47
+    assert old.initialises(4, shows=old.identity) == 90
 
 
 @case(39)

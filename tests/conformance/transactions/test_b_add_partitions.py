@@ -9,6 +9,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from tests.conformance.transactions.case_world import ABORT, COMMIT, NOW, SERVED_ELSEWHERE, CaseWorld, Client, Denies
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
+from tests.harness.kafka_producer import KafkaProducer
 from txn_coordinator.state import Identity
 
 
@@ -224,7 +225,16 @@ def test_a_partition_number_that_cannot_be() -> None:
     assert world.state() == "Empty"
 
 
-not_drivable(75, "there is one version of the API, whose clients know PRODUCER_FENCED")
+@case(75)
+def test_a_kafka_client_that_does_not_know_the_code_for_fenced_gets_an_older_one() -> None:
+    world = CaseWorld()
+    old, new = KafkaProducer(world), KafkaProducer(world)
+    assert old.initialises() == new.initialises() == 0
+    for version, told in ((0, 47), (1, 47), (2, 90)):
+        assert old.adds("t-0", version=version) == {"t-0": told}
+        assert old.adds_group(version=version) == told
+
+
 not_drivable(
     77, "the log asks the coordinator inside the append's operation; there is no queue of requests between them"
 )

@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 
 from coordinator_api.v1 import common_pb2, group_pb2
-from coordinator_protocol.errors import ErrorClass, ErrorCode, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused, error_class
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.methods import Method
+from coordinator_server.kafka_front.apis import ApiKey
+from coordinator_server.kafka_front.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tests.conformance.transactions.case_world import CaseWorld
 from tests.conformance.transactions.cases import case, not_drivable
 from tests.harness.committed_offsets import ABORT, COMMIT, identity
 from tests.harness.group_world import group_world
 from tests.harness.groups import GROUP, OK, code
+from tests.harness.kafka_caller import KafkaCaller
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 
@@ -178,12 +185,23 @@ def test_good_and_bad_partitions_are_answered_in_one_reply() -> None:
     assert other.groups() == [], "with nothing left to keep, the transaction is not touched"
 
 
-@case(254, differs="there are no such old clients here: whoever meets a server that loads is told so (14)")
-def test_while_the_server_loads_it_says_so() -> None:
+@case(254)
+def test_while_the_server_loads_it_says_so_in_a_code_that_the_client_knows() -> None:
+    world = CaseWorld()
     request = group_pb2.TxnOffsetCommitRequest(
         header=common_pb2.RequestHeader(client_txn_version=1), transactional_id="orders", group_id=GROUP
     )
-    assert CaseWorld().while_loading(request) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    loading = ErrorCode(world.while_loading(request))
+    assert loading is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    of_kafka = TxnOffsetCommitRequest(
+        transactional_id="orders",
+        group_id=GROUP,
+        topics=(TxnOffsetCommitRequestTopic(name="t", partitions=(TxnOffsetCommitRequestPartition(),)),),
+    )
+    for version, told in ((0, 15), (1, 15), (2, 14)):
+        refusal = Refused(loading, "loading")
+        response = KafkaCaller(world).refused(ApiKey.TXN_OFFSET_COMMIT, version, of_kafka, refusal)
+        assert response.topics[0].partitions[0].error_code == told
 
 
 @case(255)

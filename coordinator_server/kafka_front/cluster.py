@@ -91,7 +91,7 @@ def _keys(request: FindCoordinatorRequest, version: int) -> tuple[str, ...]:
 
 
 def _servers_of_any_id(located: Located) -> Located:
-    """Return this server for an id that nobody may use, too. InitProducerId then refuses it, which ends a producer.
+    """Return this server also for an id that is not permitted. InitProducerId then refuses it, which ends a producer.
     Some clients (librdkafka) repeat FindCoordinator without end."""
     is_no_id = located.error is not None and located.error.code is ErrorCode.INVALID_REQUEST
     return Located(located.key) if is_no_id else located

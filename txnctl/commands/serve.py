@@ -40,7 +40,7 @@ KafkaListen = Annotated[
     typer.Option(
         "--kafka-listen",
         metavar="HOST:PORT",
-        help="Address for Kafka's own clients (a subset of Kafka's protocol); port 0 takes a free one. [default: none]",
+        help="Address for Kafka's own clients; port 0 takes a free one. [default: none]",
     ),
 ]
 TwoPhaseName = Annotated[

@@ -366,7 +366,11 @@ FAMILIES: Final = (
         "Reads refused because answers wait: on their connection, of their principal, or on the whole server. Clients "
         "come again.",
     ),
-    _gauge("txn_rpc_connections", (), "Connections of callers. With the transport grpc: on Linux, and TCP alone."),
+    _gauge(
+        "txn_rpc_connections",
+        (),
+        "Connections of callers, of both protocols. With the transport grpc: on Linux, and TCP alone.",
+    ),
     _gauge("txn_rpc_connections_max", (), "Connections that there may be."),
     _counter(
         "txn_rpc_harm_total",

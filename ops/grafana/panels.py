@@ -240,6 +240,16 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             ],
         ),
         Panel(
+            "Connections",
+            "Open ones of both protocols, gRPC's and Kafka's; those refused or cut, by kind, as in the log's harm.",
+            "short",
+            [
+                Query(chosen("txn_rpc_connections"), "open, {{instance}}"),
+                Query(chosen("txn_rpc_connections_max"), "at most, {{instance}}"),
+                Query(rate("txn_rpc_harm_total", "kind"), "cut per second, {{kind}}"),
+            ],
+        ),
+        Panel(
             "Certificates",
             "Until that of a listener ends; from 0 seconds on nobody connects. Runbook TxnCertificateEnding.",
             "s",

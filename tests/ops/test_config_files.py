@@ -31,6 +31,16 @@ def test_it_is_a_configuration_without_a_word_too_many(name: str) -> None:
         assert setting in told or Config.model_fields[setting].default != value, f"{setting} is the default"
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_the_lines_for_kafkas_clients_make_a_listener(name: str) -> None:
+    lines = (OPS / name).read_text().splitlines()
+    used = (line.removeprefix("# ") if line.startswith("# kafka_") else line for line in lines)
+    settings = tomllib.loads("\n".join(used))
+    config = Config.model_validate(settings | {"insecure": name not in RUN_ON_A_HOST})
+    (listener,) = config.all_kafka_listeners()
+    assert listener.address.port == 9092
+
+
 @pytest.mark.parametrize("name", RUN_ON_A_HOST)
 def test_on_a_host_nobody_else_gets_in_by_the_example(name: str) -> None:
     settings = tomllib.loads((OPS / name).read_text())

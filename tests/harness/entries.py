@@ -10,6 +10,7 @@ from coordinator_protocol.marker import MarkerPayload, control_batch, decode_mar
 from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Store
 from partition_log.batches import batches
+from tests.harness.payloads import values_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,10 @@ class Reading:
 
 def entries_of(header: BatchHeader, stored: Buffer) -> list[LogEntry]:
     """The records of a batch, or its marker."""
-    payload = bytes(payload_of(stored))
     if header.is_control:
-        marker = decode_marker_payload(payload)
+        marker = decode_marker_payload(bytes(payload_of(stored)))
         return [LogEntry(header.base_offset, "", header.producer_id, header.producer_epoch, marker)]
-    values = payload.decode().split(" ")
+    values = values_in(header, stored)
     assert len(values) == header.record_count
     return [
         LogEntry(header.base_offset + number, value, header.producer_id, header.producer_epoch)

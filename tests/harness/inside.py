@@ -67,6 +67,8 @@ class WorldOptions:
     authorizer: Authorizer | None = None
     two_phase_commit_enable: bool = True
     lane: bool = field(default_factory=wanted_lane)
+    writes_records: bool = False
+    """Whether producers of the world write records that any reader can read, and not words."""
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from coordinator_core.assembly import Core
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import CallContext
@@ -27,16 +28,29 @@ CALLER = CallContext(client_id="a-kafka-client", host="1.2.3.4", client_txn_vers
 class KafkaCaller:
     """Calls the handlers of a world. A refusal of the whole call becomes a response, as the gatekeeper wants it."""
 
-    def __init__(self, world: World, context: CallContext = CALLER, settings: FrontSettings = SETTINGS) -> None:
+    def __init__(
+        self,
+        world: World,
+        context: CallContext = CALLER,
+        settings: FrontSettings = SETTINGS,
+        *,
+        offers_fast_path: bool = False,
+    ) -> None:
+        """`offers_fast_path`: offer calls to the fast path first, as the gatekeeper does."""
         self._world = world
         self._settings = settings
         self._context = context
+        self._offers_fast_path = offers_fast_path
+        self._made: tuple[Core, Mapping[ApiKey, ApiHandler]] | None = None
         self.codes: set[int] = set()
         """Error codes of the newest call."""
 
     @property
     def _handlers(self) -> Mapping[ApiKey, ApiHandler]:
-        return dict(handlers(self._world.inside.core, self._settings))
+        core = self._world.inside.core
+        if self._made is None or self._made[0] is not core:
+            self._made = core, dict(handlers(core, self._settings))
+        return self._made[1]
 
     def begin(self, key: ApiKey, version: int, request: Any, **context: Any) -> Pending[Any]:
         """Begin a call. Fields of its context may be replaced."""
@@ -44,11 +58,19 @@ class KafkaCaller:
         handler, exchange = self._handlers[key], self._exchange(key, version, **context)
         self.codes = exchange.codes
         try:
-            pending = handler.serve(request, exchange)
+            pending = self._taken(handler, request, exchange) or handler.serve(request, exchange)
         except CoordinatorError as error:
             pending = failed(error)
         answered = pending.answer_error(lambda error: handler.refused(request, exchange, error))
         return answered.map(lambda response: _encodable(key, version, response))
+
+    def _taken(self, handler: ApiHandler, request: Any, exchange: KafkaExchange) -> Pending[Any] | None:
+        """The answer of the fast path, if it takes the call."""
+        fast_path = self._world.inside.core.fast_path
+        if not self._offers_fast_path or fast_path is None or handler.take is None:
+            return None
+        response = handler.take(request, exchange)
+        return None if response is None else fast_path.end().map(lambda _ended: response)
 
     def refused(self, key: ApiKey, version: int, request: Any, error: CoordinatorError) -> Any:
         """Return the response to a call that is refused before it begins."""

@@ -60,7 +60,7 @@ from tests.harness.group_calls import ANYBODY
 from tests.harness.groups import Groups
 from tests.harness.inside import Inside, WorldOptions
 from tests.harness.manual_clock import ManualClock
-from tests.harness.payloads import UNREADABLE_PAYLOADS
+from tests.harness.payloads import EVERY_ENCODING, UNREADABLE_PAYLOADS, records_payload, words_payload
 from tests.harness.shelf import MemoryShelf, Shelf
 from tests.harness.sinks import Sinks
 from tests.harness.unwritten import Unwritten
@@ -361,7 +361,7 @@ class World:
             encoding=Encoding.RECORDS_V1,
             is_transactional=transactional_id is not None,
         )
-        item = ClientBatch(partition_name(partition), header, " ".join(values).encode(), None)
+        item = ClientBatch(partition_name(partition), header, self._payload(values), None)
         request = Produce(transactional_id, (item,))
         core, log = self.inside.core, self.inside.log
         # A test may have put another service in its place.
@@ -401,10 +401,26 @@ class World:
             transactional_id,
             identity,
             outcome,
-            [_client_batch(*batch, now_ms) for batch in contents.batches],
+            [self._client_batch(*batch, now_ms) for batch in contents.batches],
             [_group_offset(*offset) for offset in contents.offsets],
         )
         return called(lambda: transact(self.inside.core, command, context))
+
+    def _client_batch(self, partition: str, values: Sequence[str], sequence: int, now_ms: int) -> ClientBatch:
+        header = BatchHeader(
+            base_offset=0,
+            record_count=len(values),
+            base_timestamp_ms=now_ms,
+            max_timestamp_ms=now_ms,
+            base_sequence=sequence,
+            encoding=Encoding.RECORDS_V1,
+        )
+        return ClientBatch(partition_name(partition), header, self._payload(values), None)
+
+    def _payload(self, values: Sequence[str]) -> bytes:
+        if self.options.writes_records:
+            return records_payload(values, self.clock.wall_ms())
+        return words_payload(values)
 
     def read(
         self,
@@ -417,7 +433,7 @@ class World:
     ) -> Reading:
         """What a reader gets at this moment, from durable state. Raises Refused."""
         item = FetchItem(partition_name(partition), fetch_offset, last_read_epoch=last_read_epoch)
-        request = Fetch((item,), isolation, is_raw=is_raw)
+        request = Fetch((item,), isolation, is_raw=is_raw, accepted_encodings=EVERY_ENCODING)
         reply = self.inside.log.fetch(request, ANYBODY)
         if not reply.is_settled:
             # A refusal that rests on an undurable change of the catalog; nothing else makes a read wait.
@@ -513,18 +529,6 @@ def _is_added(added: AddedPartitions) -> bool:
 
 def _identity_of(initialised: Initialised) -> Identity:
     return initialised.identity
-
-
-def _client_batch(partition: str, values: Sequence[str], sequence: int, now_ms: int) -> ClientBatch:
-    header = BatchHeader(
-        base_offset=0,
-        record_count=len(values),
-        base_timestamp_ms=now_ms,
-        max_timestamp_ms=now_ms,
-        base_sequence=sequence,
-        encoding=Encoding.RECORDS_V1,
-    )
-    return ClientBatch(partition_name(partition), header, " ".join(values).encode(), None)
 
 
 def _group_offset(group: str, partition: str, offset: int) -> GroupOffsets:

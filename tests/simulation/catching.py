@@ -27,6 +27,7 @@ _WITHOUT = {
     "shard_weight": 0.0,
     "transact_share": 0.0,
     "snapshot_weight": 0.0,
+    "kafka_share": 0.0,
 }
 """What only some bugs need: it takes steps, and the others show themselves sooner without."""
 

@@ -18,6 +18,7 @@ _RETRIABLE = frozenset(
         "COORDINATOR_LOAD_IN_PROGRESS",
         "NOT_COORDINATOR",
         "NOT_LEADER_OR_FOLLOWER",
+        "NOT_ENOUGH_REPLICAS",
     }
 )
 
@@ -37,6 +38,8 @@ class Instance:
 
     transact_share = 0.0
     """How often it ends a transaction with a Transact that brings something along."""
+    speaks_kafka = False
+    """Whether its requests are of Kafka's protocol: there is no Transact then, and nothing has a name of its own."""
 
     def __init__(
         self, name: str, transactional_id: str, version: int, *, rng: Random, history: History, numbers: Numbers
@@ -129,7 +132,7 @@ class Instance:
 
     def _init(self, now: int) -> Op:
         self._numbers.requests += 1
-        names_itself = self._rng.random() < 0.9
+        names_itself = not self.speaks_kafka and self._rng.random() < 0.9
         return self._op(
             "init",
             now,
@@ -142,7 +145,7 @@ class Instance:
             # Version 1 must not end what it never opened.
             self._finish()
             return None
-        claims = outcome == "commit" and self._rng.random() < 0.3
+        claims = outcome == "commit" and not self.speaks_kafka and self._rng.random() < 0.3
         return self._op("end", now, outcome=outcome, last_sequences=tuple(self._written.items()) if claims else ())
 
     def _transact_what_is_left(self, partitions: list[str], now: int) -> Op:
@@ -187,6 +190,7 @@ class Instance:
             transaction=0 if kind == "init" else self._transaction,
             identity=None if kind == "init" else self.identity,
             invoked_at=now,
+            is_by_kafka=self.speaks_kafka,
             is_by_zombie=self.is_dead,
             **fields,  # type: ignore[arg-type]  # each caller names the fields of its kind
         )

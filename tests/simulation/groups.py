@@ -17,6 +17,7 @@ from coordinator_runtime.pending import Pending
 from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.group import ConsumerGroup
+from tests.harness.kafka_group_wire import KafkaGroupWire
 from tests.harness.world import World
 from tests.simulation.clients import Numbers
 from tests.simulation.history import History
@@ -57,9 +58,18 @@ _ROUND_MS: Final = 100
 class Groups:
     """The members of a run. Nobody is there before they gather."""
 
-    def __init__(self, world: World, rng: Random, history: History, numbers: Numbers, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        world: World,
+        rng: Random,
+        history: History,
+        numbers: Numbers,
+        now: Callable[[], int],
+        is_of_kafka: Callable[[], bool],
+    ) -> None:
         self._world = world
-        self._around = Around(self._call, rng, history, numbers, now)
+        self._kafka = KafkaGroupWire(world)
+        self._around = Around(self._call, rng, history, numbers, now, self._kafka.call, is_of_kafka)
         self._epochs = (0, 0)
         self._classic: list[ClassicMember] = []
         self._consumers: list[ConsumerMember] = []
@@ -67,6 +77,7 @@ class Groups:
     def gather(self) -> None:
         """Processes of both kinds."""
         self._world.create_topic(TOPIC, PARTITION_COUNT)
+        self._kafka.knows(TOPIC)
         for number, instance_id in enumerate(_INSTANCES):
             self._classic.append(ClassicMember(self._around, f"k{number}", instance_id))
             self._consumers.append(ConsumerMember(self._around, f"m{number}", instance_id))

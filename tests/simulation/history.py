@@ -61,6 +61,8 @@ class Op:
     """How often a copy of it reached the server."""
     last_seen_at: int = 0
     """When the last copy reached the server, or was answered."""
+    is_by_kafka: bool = False
+    """It travels by Kafka's protocol, which tells neither numbers of decisions nor that a batch was a repetition."""
     is_by_zombie: bool = False
     """Its client was told that it is over and went on all the same, with whatever sequences it had."""
     completed_at: int | None = None

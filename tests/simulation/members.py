@@ -63,6 +63,10 @@ class Around:
     numbers: Numbers
     now: Callable[[], int]
     """The step of the simulation."""
+    call_by_kafka: Callable[[Message], Pending[Any]]
+    """As `call`, by the other front."""
+    is_of_kafka: Callable[[], bool]
+    """Whether the next process speaks Kafka's protocol."""
     told: Told = field(default_factory=Told)
     is_calm: bool = False
     broken: list[AssertionError] = field(default_factory=list)
@@ -82,6 +86,7 @@ class Member(ABC):
         """Generation, or member epoch; 0 = no member."""
         self.waiting: Pending[Any] | None = None
         self._around = around
+        self._speaks_kafka = around.is_of_kafka()
         self._rng = around.rng
         self._asked = 0
 
@@ -116,6 +121,7 @@ class Member(ABC):
         """The process ends without a word; the next one knows nothing but its name."""
         self.give_up()
         self.start_over()
+        self._speaks_kafka = self._around.is_of_kafka()
 
     def give_up(self) -> None:
         """Wait for the answer no longer, if one is due."""
@@ -190,7 +196,8 @@ class Member(ABC):
     def _ask(self, request: Message, heard: Callable[[Any], None]) -> None:
         self._asked += 1
         number = self._asked
-        reply = self.waiting = self._around.call(request)
+        call = self._around.call_by_kafka if self._speaks_kafka else self._around.call
+        reply = self.waiting = call(request)
 
         def on_settled(settled: Pending[Any]) -> None:
             if number != self._asked:

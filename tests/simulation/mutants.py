@@ -34,6 +34,7 @@ from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.topics import TopicService
 from partition_log.transacted import BatchWrite
 from tests.simulation import bugs
+from tests.simulation.kafka_mutants import KAFKA
 from tests.simulation.mutant import Mutant
 from tests.simulation.snapshot_mutants import SNAPSHOTS
 from txn_coordinator import codec, state
@@ -192,6 +193,7 @@ MUTANTS = (
     *SPECIFIED,
     *SINKS,
     *SNAPSHOTS,
+    *KAFKA,
     Mutant(
         "time_out_what_awaits_a_decision",
         "a timeout aborts what waits for an outside decision",

@@ -59,6 +59,8 @@ class Options:
     """How often a reader of snapshots does something."""
     lane: bool
     """Whether Transacts of the common shape take the fast path."""
+    kafka_share: float
+    """How many of the clients, members and readers speak Kafka's protocol."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -92,4 +94,5 @@ class Options:
             sink_weight=rng.choice((0.0, 0.0, 40.0)),
             participants_at_once=rng.choice((1, 64)),
             snapshot_weight=rng.choice((0.0, 5.0, 15.0)),
+            kafka_share=rng.choice((0.0, 0.5, 0.5, 1.0)),
         )

@@ -108,6 +108,8 @@ class RestoringSimulation(Simulation):
         self.world.settle()
         for partition, (position, epoch) in readers.items():
             self._check_that_it_is_told(partition, position, epoch, taken.log_ends[partition])
+            if self.options.kafka_share:  # Else there are words in the log.
+                self._check_that_kafka_is_told(partition, position, epoch, taken.log_ends[partition])
 
     def _reader_of(self, partition: str) -> tuple[int, int | None]:
         """The position of somebody who has read everything, and the leader epoch of that."""
@@ -127,6 +129,13 @@ class RestoringSimulation(Simulation):
         else:
             if position > log_end:
                 raise Violation(f"{partition}: a reader at {position} of a line that was lost from {log_end} is served")
+
+    def _check_that_kafka_is_told(self, partition: str, position: int, epoch: int | None, log_end: int) -> None:
+        """The same of a reader by Kafka's protocol, which asks by two requests."""
+        parted = self._kafka.reader.parted_at(partition, position, epoch)
+        expected = log_end if position > log_end else None
+        if parted != expected:
+            raise Violation(f"{partition}: Kafka's reader at {position} of {epoch} parts at {parted}, not {expected}")
 
     def _note_lost_markers(self, taken: _Taken) -> None:
         for partition, log_end in taken.log_ends.items():

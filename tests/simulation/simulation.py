@@ -21,8 +21,8 @@ from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from partition_log import index_rows
 from partition_log.state import Isolation
-from tests.harness.entries import Reading
 from tests.harness.inside import WorldOptions
+from tests.harness.kafka_reader import BYTES_MAX
 from tests.harness.shelf import Shelf
 from tests.harness.world import World
 from tests.simulation import shards
@@ -30,6 +30,7 @@ from tests.simulation.clients import Instance, Numbers
 from tests.simulation.groups import CONFIG as GROUP_CONFIG
 from tests.simulation.groups import Groups
 from tests.simulation.history import SHARED_GROUP, Answer, History, OffsetRead, Op, PlainCommit, Read
+from tests.simulation.kafka_clients import KafkaClients
 from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
 from tests.simulation.removal import Removals
@@ -37,7 +38,7 @@ from tests.simulation.sinks import Sinks
 from tests.simulation.snapshots import Snapshots
 from tests.simulation.strangers import check_that_they_are_noticed
 from tests.simulation.topics import Topics
-from tests.simulation.translation import answer_of, contents_of, marker_of, plain_entry, receive
+from tests.simulation.translation import answer_of, contents_of, is_repetition, marker_of, plain_entry, receive
 from txn_coordinator.sinks import decisions as sink_decisions
 from txn_coordinator.state import Identity
 
@@ -75,12 +76,14 @@ class Simulation:
                 removal_interval_ms=options.removal_interval_ms,
                 group_config=GROUP_CONFIG,
                 lane=options.lane,
+                writes_records=bool(options.kafka_share),
                 runtime_limits=RuntimeLimits(
                     group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
                 ),
             ),
             shelf,
         )
+        self._kafka = KafkaClients(self.world)
         self.history = History(options.epoch_max)
         self._numbers = Numbers()
         self._ids = [f"id{number}" for number in range(options.transactional_ids)]
@@ -96,7 +99,7 @@ class Simulation:
         self._is_calm = False
         self._topics = Topics(self.world, self._rng, self.history, options, lambda: self._now)
         self._partitions, self._targets = self._topics.partitions, self._topics.targets
-        self._members = Groups(self.world, self._rng, self.history, self._numbers, lambda: self._now)
+        self._members = Groups(self.world, self._rng, self.history, self._numbers, lambda: self._now, self._is_of_kafka)
         self._removals = Removals(
             self.world, self._rng, self.history, partitions=self._partitions, now=lambda: self._now, plain=plain_entry
         )
@@ -193,6 +196,8 @@ class Simulation:
             op.last_seen_at = self._now
             op.answered += 1
             answer = answer_of(op, settled, self._now)
+            if op.is_by_kafka and op.kind == "produce":
+                op.is_duplicate = op.is_duplicate or is_repetition(op, self.history.ops)
             if isinstance(answer, Answer):
                 op.answers.append(answer)
             is_lost = not self._is_calm and self._rng.random() < 0.1
@@ -214,6 +219,8 @@ class Simulation:
             refuse_concurrent=self._rng.random() < 0.15,
             deadline_ms=world.clock.monotonic_ms() + 300 if self._rng.random() < 0.2 else None,
         )
+        if op.is_by_kafka:
+            return self._kafka.call(op, timeout_ms=self._rng.choice(_TIMEOUTS_MS))
         if op.kind == "init":
             expected = None if op.expected is None else Identity(*op.expected)
             timeout_ms = self._rng.choice(_TIMEOUTS_MS)
@@ -299,9 +306,15 @@ class Simulation:
         else:
             version = 1 if self._rng.random() < self.options.version_1_share else 2
             instance = Instance(name, transactional_id, version, **known)
-        instance.transact_share = self.options.transact_share
+            instance.speaks_kafka = self._is_of_kafka()
+        instance.transact_share = 0.0 if instance.speaks_kafka else self.options.transact_share
         self._instances.append(instance)
         return instance
+
+    def _is_of_kafka(self) -> bool:
+        """Whether the next one who does something does it by Kafka's protocol."""
+        share = self.options.kafka_share
+        return bool(share) and self._rng.random() < share
 
     def _start_rival(self) -> None:
         self._new_instance(self._rng.choice(self._ids))
@@ -397,9 +410,12 @@ class Simulation:
 
     def _fetch(self, partition: str, level: str, fetch_offset: int) -> Read:
         isolation = Isolation.READ_COMMITTED if level == "committed" else Isolation.READ_UNCOMMITTED
-        reading: Reading = self.world.read(
-            partition, fetch_offset=fetch_offset, isolation=isolation, is_raw=level == "raw"
-        )
+        if level != "raw" and self._is_of_kafka():
+            bytes_max = BYTES_MAX if self._is_calm else self._rng.choice((1, BYTES_MAX))
+            is_committed = isolation is Isolation.READ_COMMITTED
+            reading = self._kafka.reader.read(partition, fetch_offset, is_committed=is_committed, bytes_max=bytes_max)
+        else:
+            reading = self.world.read(partition, fetch_offset=fetch_offset, isolation=isolation, is_raw=level == "raw")
         return Read(
             self._now,
             partition,
@@ -438,7 +454,9 @@ class Simulation:
                 if life == self.world.lives:
                     commit.answered_at = self._now
 
-        self.world.inside.groups.commit(commit.group, commit.offset).on_settled(acknowledged)
+        by_kafka = self._is_of_kafka()
+        commit_one = self._kafka.commit_plainly if by_kafka else self.world.inside.groups.commit
+        commit_one(commit.group, commit.offset).on_settled(acknowledged)
 
     def _read_offset(self) -> None:
         group, is_stable = self._rng.choice(self._groups()), self._rng.random() < 0.5
@@ -451,7 +469,8 @@ class Simulation:
                 if life == self.world.lives:
                     self.history.offset_reads.append(OffsetRead(invoked_at, self._now, group, offset, is_stable))
 
-        self.world.inside.groups.fetch(group, require_stable=is_stable).on_settled(answered)
+        fetch = self._kafka.fetch_offset if self._is_of_kafka() else self.world.inside.groups.fetch
+        fetch(group, require_stable=is_stable).on_settled(answered)
 
     # The calm
 

@@ -23,6 +23,7 @@ from partition_log.snapshots import LeasedSnapshot, ReleaseSnapshot, RenewSnapsh
 from tests.harness.calls import called, partition_name
 from tests.harness.entries import entries_of
 from tests.harness.group_calls import ANYBODY
+from tests.harness.payloads import EVERY_ENCODING
 from tests.harness.world import World
 from tests.simulation.history import Entry, History, ShownDelta, ShownSnapshot
 from tests.simulation.passing import Passing
@@ -256,7 +257,8 @@ class Snapshots:
             end_epoch=piece.scan.end_epoch,
             shown=piece.scan.shown,
         )
-        fetch = Fetch((item,), bytes_max=self._rng.choice((1, 200, 1 << 20)))
+        bytes_max = self._rng.choice((1, 200, 1 << 20))
+        fetch = Fetch((item,), bytes_max=bytes_max, accepted_encodings=EVERY_ENCODING)
         reply = called(lambda: self._world.inside.log.fetch(fetch, ANYBODY))
         if not reply.is_settled:
             reply.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from coordinator_protocol.errors import CoordinatorError
@@ -41,6 +42,15 @@ def answer_of(op: Op, settled: Pending[Any], now: int) -> Answer | str:
         op.is_duplicate = op.is_duplicate or answer.is_duplicate
         return Answer(now, base_offset=answer.base_offset)
     return Answer(now)
+
+
+def is_repetition(op: Op, ops: Iterable[Op]) -> bool:
+    """Whether a zombie of Kafka's protocol used a sequence again: its answer is that of the batch that had it."""
+    place = (op.identity, op.partition, op.sequence)
+    return op.is_by_zombie and any(
+        other is not op and other.kind == "produce" and (other.identity, other.partition, other.sequence) == place
+        for other in ops
+    )
 
 
 def contents_of(op: Op) -> TransactContents:

@@ -28,11 +28,11 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bench.alternate import ratio_of
-from bench.arena import TOPIC, load_command, of_server
+from bench.arena import TOPIC, of_server
 from bench.case import FLUSHED, Contender, Row
 from bench.credentials import new_authority, new_tokens
 from bench.load.sdk import PARTITIONS
-from bench.programs import output_of, run_of_output
+from bench.programs import load_command, output_of, run_of_output
 from bench.report import number
 from bench.results import TRANSACTIONS_PER_SECOND, Result, Run, Side
 from bench.runner import measure

@@ -29,10 +29,10 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from bench.arena import PARTITIONS, TOPIC, load_command, of_server
+from bench.arena import PARTITIONS, TOPIC, of_server
 from bench.case import FLUSHED, Contender, Row
 from bench.machine import commit_of, machine, versions
-from bench.programs import output_of, run_of_output
+from bench.programs import load_command, output_of, run_of_output
 from bench.report import number
 from bench.results import OPERATIONS_PER_SECOND, TRANSACTIONS_PER_SECOND, Result, Run, Side, Unit
 from bench.runner import measure

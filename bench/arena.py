@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from bench.programs import begin, output_of, run_of_output
+from bench.programs import begin, load_command, output_of, run_of_output
 from bench.results import CannotRun, Run
 from bench.scale import Scale
-from bench.server import HERE, OwnServer
+from bench.server import OwnServer
 from coordinator_client.admin.admin import Admin
 
 if TYPE_CHECKING:
     from bench.kafka.broker import Broker
+    from bench.kafka.kafka_server import Front
     from bench.kafka.settings import Profile
     from bench.kafka.toolchain import Toolchain
 
 TOPIC: Final = "three"
 """Topic of three partitions on every server."""
 PARTITIONS: Final = 3
+WITH_FRONT: Final = ("--set", "kafka_listen=127.0.0.1:0")
+"""Arguments of a server of ours that speaks Kafka's protocol beside gRPC."""
 _WARM_UP_PRODUCERS: Final = 64
 
 T = TypeVar("T")
@@ -48,6 +48,8 @@ class Arena:
     own_processors: str | None = None
     """Processors for our servers, in the notation of taskset; None for all, like the brokers."""
     _own: OwnServer | None = field(default=None, init=False)
+    _own_with_front: OwnServer | None = field(default=None, init=False)
+    _front: Front | None = field(default=None, init=False)
     _brokers: dict[str, Broker] = field(default_factory=dict, init=False)
     _toolchain: Toolchain | CannotRun | None = field(default=None, init=False)
     _prepared: dict[tuple[str, str], object] = field(default_factory=dict, init=False)
@@ -61,9 +63,25 @@ class Arena:
             create_topic(self._own, TOPIC)
         return self._own
 
-    def new_own(self, name: str) -> OwnServer:
+    def new_own(self, name: str, arguments: Sequence[str] = ()) -> OwnServer:
         """Return a server on a new directory, not started. The caller ends it."""
-        return OwnServer(self.scratch(name), processors=self.own_processors)
+        return OwnServer(self.scratch(name), arguments=arguments, processors=self.own_processors)
+
+    def own_with_front(self) -> OwnServer:
+        """Return our shared server that speaks Kafka's protocol, too. Raises: LoadFailed."""
+        if self._own_with_front is None:
+            self._own_with_front = self.new_own("front", WITH_FRONT)
+            self._own_with_front.start()
+            create_topic(self._own_with_front, TOPIC)
+        return self._own_with_front
+
+    def front(self) -> Front:
+        """Return that server as Kafka's clients see it. Raises: CannotRun, LoadFailed."""
+        from bench.kafka.kafka_server import Front
+
+        if self._front is None:
+            self._front = Front(self.toolchain(), self.own_with_front())
+        return self._front
 
     def broker(self, profile: Profile) -> Broker:
         """Return the shared broker of a profile, warmed up. Raises: CannotRun, LoadFailed."""
@@ -139,8 +157,9 @@ class Arena:
 
     def close(self) -> None:
         """End every shared server."""
-        if self._own is not None:
-            self._own.stop()
+        for server in (self._own, self._own_with_front):
+            if server is not None:
+                server.stop()
         for broker in self._brokers.values():
             broker.kill()
 
@@ -148,16 +167,6 @@ class Arena:
 def of_server(server: OwnServer) -> dict[str, object]:
     """Return the settings that every load program needs to find its server."""
     return {"endpoint": server.endpoint, "server_process_id": server.process_id}
-
-
-def load_command(
-    program: str, settings: Mapping[str, object], python: Path | None = None, tree: Path = HERE
-) -> tuple[list[str], dict[str, str]]:
-    """Return the command of a load program and its environment. `python` and `tree` choose another Python and working
-    tree."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "proto")])}
-    interpreter = sys.executable if python is None else str(python)
-    return [interpreter, "-m", "bench.load", program, json.dumps(settings)], environment
 
 
 def create_topic(server: OwnServer, topic: str) -> None:

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bench.cases import kafka_front
 from bench.cases.spark_read import CEILING, STREAM
+from bench.contenders import JAVA, RAW
+from bench.kafka_clients import LIBRDKAFKA
 from bench.load.transactions import UNARY_TRANSACT
 from bench.results import Result, Side, ratio
 
@@ -47,10 +50,10 @@ def _times(rival: str, side: Side = Side.KAFKA) -> Figures:
     return figure
 
 
-def _server_times(rival: str) -> Figures:
+def _field_times(field: str, rival: str) -> Figures:
     def figure(result: Result, results: Sequence[Result]) -> float | None:
         found = _find(results, result.case, result.row, Side.KAFKA, rival)
-        mine, other = result.median_of("server_us"), None if found is None else found.median_of("server_us")
+        mine, other = result.median_of(field), None if found is None else found.median_of(field)
         return None if mine is None or not other else mine / other
 
     return figure
@@ -77,6 +80,44 @@ def _less(case: str, row: str, contender: str, field: str, must: float, aim: flo
     return Goal(case, row, contender, field, _median(field), must, aim, is_less_better=True)
 
 
+def _server_time(case: str, row: str, contender: str, must: float, aim: float, rival: str = STOCK) -> Goal:
+    """Return a goal for the server's processor time, as a multiple of a rival's."""
+    times = _field_times("server_us", rival)
+    return Goal(case, row, contender, f"server_us, times {rival}", times, must, aim, is_less_better=True)
+
+
+def _p99(case: str, row: str, contender: str, must: float, aim: float, rival: str) -> Goal:
+    """Return a goal for a latency, as a multiple of a rival's."""
+    times = _field_times("p99_ms", rival)
+    return Goal(case, row, contender, f"p99_ms, times {rival}", times, must, aim, is_less_better=True)
+
+
+def _front_goals() -> Iterable[Goal]:
+    """Yield the goals of Kafka's own clients. Source: kafka-front 6."""
+    front, stock = kafka_front.CASE.name, {JAVA: STOCK, LIBRDKAFKA: f"{LIBRDKAFKA}, stock"}
+    for client, producers, must, aim in (
+        (JAVA, "1 producer", 1.2, 2),
+        (JAVA, "16 producers", 1.5, 2.5),
+        (JAVA, "64 producers", 1.5, 2.5),
+        (LIBRDKAFKA, "1 producer", 0.8, 1),
+        (LIBRDKAFKA, "16 producers", 1.2, 1.5),
+    ):
+        yield _faster(front, f"{client}, 3 x 100 B, {producers}", client, must, aim, stock[client])
+    for client, rival in stock.items():
+        row = f"{client}, 3 x 100 B, 16 producers"
+        yield _server_time(front, row, client, 0.5, 0.25 if client == JAVA else 0.33, rival)
+        yield _p99(front, row, client, 1, 0.5, rival)
+        row = f"{client} reads"
+        yield _faster(front, row, client, 0.8, 1, rival)
+        yield _server_time(front, row, client, 0.7, 0.4, rival)
+        yield _share(front, row, kafka_front.converted(client), client, 0.3, 0.6)
+    for row in (kafka_front.BULK, kafka_front.BULK_TRANSACTIONS):
+        yield _faster(front, row, JAVA, 0.7, 0.9)
+    yield _less(front, kafka_front.CODEC, JAVA, "figure", 10, 5)
+    yield Goal(front, kafka_front.POLLS, RAW, "times gRPC", _times(kafka_front.GRPC, Side.OURS), 1, 1.5)
+    yield _less(front, kafka_front.IDLE, RAW, "figure", 8_192, 4_096)
+
+
 _TXN: Final = "transactions"
 GOALS: Final = (
     _faster(_TXN, "3 x 1 KiB, 1 producer, commit", "SDK", 4, 5),
@@ -85,16 +126,7 @@ GOALS: Final = (
     _faster(_TXN, "3 x 1 KiB, 64 producers, commit", "SDK", 3, 4),
     _less(_TXN, "3 x 1 KiB, 64 producers, commit", "SDK", "p99_ms", 30, 20),
     _less(_TXN, "3 x 1 KiB, 64 producers, commit", "SDK", "server_us", 180, 140),
-    Goal(
-        _TXN,
-        "3 x 1 KiB, 64 producers, commit",
-        "SDK",
-        f"server_us, times {STOCK}",
-        _server_times(STOCK),
-        0.27,
-        0.16,
-        is_less_better=True,
-    ),
+    _server_time(_TXN, "3 x 1 KiB, 64 producers, commit", "SDK", 0.27, 0.16),
     _faster(_TXN, "3 x 1 KiB, 256 producers, commit", "SDK", 5, 6),
     _less(_TXN, "3 x 1 KiB, 256 producers, commit", "SDK", "p99_ms", 110, 80),
     _faster(_TXN, "3 x 1 KiB, 64 producers, commit", "stubs", 1, 1.5),
@@ -121,6 +153,7 @@ GOALS: Final = (
     _less("memory", "under load", "SDK", "figure", 250, 150),
     _less("disk", "3 x 100 B", "stubs", "figure", 1_500, 900),
     _less("disk", "3 x 100 B", UNARY_TRANSACT, "figure", 860, 740),
+    *_front_goals(),
 )
 
 

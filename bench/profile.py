@@ -17,17 +17,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.arena import TOPIC, create_topic, load_command, of_server
+from bench.arena import TOPIC, WITH_FRONT, create_topic, of_server
+from bench.kafka_clients import KAFKA_CLIENTS, Times
 from bench.load.transactions import DRIVERS
 from bench.machine import machine, versions
 from bench.processes import processor_seconds_of_threads
 from bench.profiled_server import FILE_VARIABLE
-from bench.programs import output_of, run_of_output
+from bench.programs import load_command, output_of, run_of_output
 from bench.results import LoadFailed, Run
 from bench.server import OwnServer
 
@@ -54,6 +55,13 @@ class Profile:
     def samples(self) -> int:
         return sum(self.stacks.values())
 
+    def share_of(self, modules: Collection[str]) -> float:
+        """Return the share of these modules, and of packages with these names, in the time of all threads. A module
+        counts with everything that it calls."""
+        within = tuple(f"{module}{end}" for module in modules for end in ".:")
+        found = sum(count for stack, count in self.stacks.items() if any(each.startswith(within) for each in stack))
+        return self.us(found) / sum(self.threads_us.values())
+
     def us(self, samples: int) -> float:
         """Return the microseconds per transaction that this many samples stand for."""
         return self.loop_us * samples / self.samples if self.samples else 0.0
@@ -62,7 +70,7 @@ class Profile:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Profile, and print the tables as Markdown."""
     parser = argparse.ArgumentParser(prog="python -m bench.profile", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--driver", choices=list(DRIVERS), default="SDK", help="how the client makes its requests")
+    parser.add_argument("--driver", choices=[*DRIVERS, *KAFKA_CLIENTS], default="SDK", help="client")
     parser.add_argument("--producers", type=int, default=64)
     parser.add_argument("--value-bytes", type=int, default=1_024, help="of each of the three records")
     parser.add_argument("--seconds", type=float, default=15.0)
@@ -84,19 +92,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def profile(directory: Path, asked: argparse.Namespace) -> tuple[Profile, Run]:
-    """Run the load on a server of its own. Raises: LoadFailed."""
-    stacks = directory / "stacks.json"
-    os.environ[FILE_VARIABLE] = str(stacks)
-    server = OwnServer(directory, module="bench.profiled_server")
-    server.start()
-    try:
-        create_topic(server, TOPIC)
+    """Run the load on a server of its own. Raises: CannotRun, LoadFailed."""
+    if asked.driver in KAFKA_CLIENTS:
+        return _profile_front(directory, asked)
+
+    def load(server: OwnServer) -> Run:
         settings: dict[str, object] = {"driver": asked.driver, "producers": asked.producers, "topic": TOPIC}
         settings |= {"value_bytes": asked.value_bytes, "warm_up_s": 0, "measured_s": asked.seconds}
         command, environment = load_command("transactions", of_server(server) | settings)
+        return run_of_output(output_of(command, "the load program transactions", environment))
+
+    return sampled(directory, load)
+
+
+def _profile_front(directory: Path, asked: argparse.Namespace) -> tuple[Profile, Run]:
+    from bench.kafka.kafka_server import Front
+    from bench.kafka.toolchain import find_toolchain
+
+    toolchain = find_toolchain(_CACHE, lambda line: print(line, file=sys.stderr))
+
+    def load(server: OwnServer) -> Run:
+        front, times = Front(toolchain, server), Times(warm_up_s=0, measured_s=asked.seconds)
+        return KAFKA_CLIENTS[asked.driver].transactions(front, asked.producers, asked.value_bytes, times)
+
+    return sampled(directory, load, WITH_FRONT)
+
+
+def sampled(directory: Path, load: Callable[[OwnServer], Run], arguments: Sequence[str] = ()) -> tuple[Profile, Run]:
+    """Start a server of its own on an empty directory, and profile it under a load on its topic. Raises: LoadFailed,
+    and the errors of the load."""
+    stacks = directory / "stacks.json"
+    os.environ[FILE_VARIABLE] = str(stacks)
+    server = OwnServer(directory, module="bench.profiled_server", arguments=arguments)
+    server.start()
+    try:
+        create_topic(server, TOPIC)
         os.kill(server.process_id, signal.SIGUSR1)
         before = processor_seconds_of_threads(server.process_id)
-        run = run_of_output(output_of(command, "the load program transactions", environment))
+        run = load(server)
         after = processor_seconds_of_threads(server.process_id)
         os.kill(server.process_id, signal.SIGUSR2)
         _wait_for(stacks)

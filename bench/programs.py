@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from bench.results import LoadFailed, Run
+from bench.server import HERE
 
 READY: Final = "ready"
 """Line that a load program prints before it waits for a line on its standard input."""
 _LOAD_S_MAX: Final = 900
 _PROBE_S_MAX: Final = 300
+
+
+def load_command(
+    program: str, settings: Mapping[str, object], python: Path | None = None, tree: Path = HERE
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command of a load program and its environment. `python` and `tree` choose another Python and working
+    tree."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "proto")])}
+    interpreter = sys.executable if python is None else str(python)
+    return [interpreter, "-m", "bench.load", program, json.dumps(settings)], environment
 
 
 def output_of(

@@ -38,6 +38,8 @@ MEGABYTES_PER_SECOND: Final = Unit("MB/s")
 RECORDS_PER_SECOND: Final = Unit("records/s")
 ROWS_PER_SECOND: Final = Unit("rows/s")
 MILLISECONDS: Final = Unit("ms", is_less_better=True)
+MICROSECONDS: Final = Unit("us of the server", is_less_better=True)
+PERCENT: Final = Unit("%", is_less_better=True)
 MEBIBYTES: Final = Unit("MiB", is_less_better=True)
 BYTES: Final = Unit("bytes", is_less_better=True)
 

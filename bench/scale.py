@@ -29,6 +29,8 @@ class Scale:
     records_100: int
     recovery_ids: int
     recovery_open: int
+    connections: int
+    """Number of connections that wait, or are idle."""
 
 
 FULL: Final = Scale(
@@ -45,6 +47,7 @@ FULL: Final = Scale(
     records_100=4_000_000,
     recovery_ids=10_000,
     recovery_open=1_000,
+    connections=1_000,
 )
 QUICK: Final = Scale(
     is_quick=True,
@@ -60,4 +63,5 @@ QUICK: Final = Scale(
     records_100=45_000,
     recovery_ids=100,
     recovery_open=10,
+    connections=100,
 )

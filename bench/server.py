@@ -59,6 +59,14 @@ class OwnServer:
         assert self._process is not None, "the server was started"
         return self._process.pid
 
+    def kafka_address(self) -> str:
+        """Return the address for Kafka's clients (setting `kafka_listen`). Raises: LoadFailed."""
+        for line in reversed(self.log.read_text().splitlines()):
+            said = json.loads(line)
+            if said["event"] == "serving" and said["transport"] == "kafka":
+                return str(said["listen"])
+        raise LoadFailed(f"the server does not listen for Kafka's clients: {last_words(self.log)}")
+
     def check(self) -> None:
         """Raise LoadFailed if the server ended unexpectedly."""
         if self._process is None or self._process.poll() is not None:

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench.arena import Arena, load_command
+from bench.arena import Arena
 from bench.case import Case, Row
 from bench.contenders import kafka, own
 from bench.filled import FullTopic, fill_kafka, fill_own, full_topics
 from bench.load.fill import ABORTED_OF_TEN, PARTITIONS
-from bench.programs import output_of, run_of_output
+from bench.programs import load_command, output_of, run_of_output
 from bench.results import ROWS_PER_SECOND, CannotRun, Run
 from pyspark_txnlog.job_parts.spark_session import JavaMissing, check_java
 

@@ -9,15 +9,15 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from bench.kafka.kafka_server import JAVA_FOLDER, KafkaServer
 from bench.kafka.settings import JVM_OPTIONS, ONE_NODE, Profile
 from bench.kafka.toolchain import Toolchain
 from bench.processes import end_in_order_on_sigterm
-from bench.programs import begin, output_of, run_of_output
-from bench.results import LoadFailed, Run
+from bench.programs import output_of
+from bench.results import LoadFailed
 from bench.server import last_words
 
 HOST: Final = "127.0.0.1"
@@ -25,24 +25,25 @@ START_S_MAX: Final = 120
 STOP_S_MAX: Final = 60
 _PORTS: Final = range(20_000, 30_000)
 """Ports to choose from, below those that systems assign. No other program may get the port while the broker is dead."""
-_JAVA: Final = Path(__file__).parent / "java"
 _STARTED: Final = "Kafka Server started"
 
 
-class Broker:
+class Broker(KafkaServer):
     """A combined controller and broker, which may be started several times on the same directory and ports."""
 
     def __init__(self, toolchain: Toolchain, profile: Profile, directory: Path) -> None:
         """Build the programs; nothing is started. Raises: CannotRun."""
+        super().__init__(toolchain)
         self.profile = profile
         self.data_dir = directory / "data"
         self.log = directory / "broker.log"
-        self._toolchain = toolchain
-        self._built = toolchain.load_programs()
         self._directory = directory
-        port, self._controller_port = _free_ports(2)
-        self.bootstrap = f"{HOST}:{port}"
+        self._port, self._controller_port = _free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self._port}"
 
     @property
     def process_id(self) -> int:
@@ -71,11 +72,11 @@ class Broker:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    str(self._toolchain.java),
+                    str(self.toolchain.java),
                     *JVM_OPTIONS,
-                    f"-Dlog4j2.configurationFile={_JAVA / 'broker-log4j2.xml'}",
+                    f"-Dlog4j2.configurationFile={JAVA_FOLDER / 'broker-log4j2.xml'}",
                     "-cp",
-                    f"{self._built / 'lib'}/*",
+                    f"{self.built / 'lib'}/*",
                     "kafka.Kafka",
                     str(self._settings_file),
                 ],
@@ -105,38 +106,6 @@ class Broker:
                 self._process.wait()
             self._process = None
 
-    def create_topic(self, topic: str) -> None:
-        """Create a topic of three partitions."""
-        self._run("topic", {"topic": topic})
-
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic with its records."""
-        self._run("delete-topic", {"topic": topic})
-
-    def load(self, program: str, **options: object) -> Run:
-        """Run a load program and return its figures. Raises: LoadFailed."""
-        return run_of_output(self._run(program, options))
-
-    def begin_load(self, program: str, **options: object) -> subprocess.Popen[str]:
-        """Start a load program that waits for a line on its standard input. Raises: LoadFailed."""
-        return begin(self._command(program, options))
-
-    def _run(self, program: str, options: Mapping[str, object]) -> str:
-        return output_of(self._command(program, options), f"the load program {program} for Kafka")
-
-    def _command(self, program: str, options: Mapping[str, object]) -> list[str]:
-        server = {"bootstrap": self.bootstrap, "server": self.process_id}
-        return [
-            str(self._toolchain.java),
-            "-Xmx2g",
-            f"-Dlog4j2.configurationFile={_JAVA / 'load-log4j2.xml'}",
-            "-cp",
-            f"{self._built / 'lib'}/*:{self._built / 'classes'}",
-            "bench.Main",
-            program,
-            *(f"--{name.replace('_', '-')}={_text(value)}" for name, value in (server | dict(options)).items()),
-        ]
-
     @property
     def _settings_file(self) -> Path:
         return self._directory / "server.properties"
@@ -155,15 +124,11 @@ class Broker:
         }
         self._settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [str(self._toolchain.java), f"-Dlog4j2.configurationFile={_JAVA / 'load-log4j2.xml'}"]
-        command += ["-cp", f"{self._built / 'lib'}/*", "kafka.tools.StorageTool", "format"]
+        command = [str(self.toolchain.java), f"-Dlog4j2.configurationFile={JAVA_FOLDER / 'load-log4j2.xml'}"]
+        command += ["-cp", f"{self.built / 'lib'}/*", "kafka.tools.StorageTool", "format"]
         # Without the equals sign, a cluster id that begins with a dash would be parsed as an option.
         command += [f"--cluster-id={cluster_id}", "--config", str(self._settings_file)]
         output_of([*command, "--feature", "transaction.version=2"], "formatting a directory for Kafka")
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -9,6 +9,8 @@ from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
 """Version in `java/pom.xml`."""
+LIBRDKAFKA_VERSION: Final = "2.16.1"
+"""Version in `librdkafka/`. Confluent's client has the number of the librdkafka inside."""
 SPARK_VERSION: Final = "4.2.0"
 """Version in `spark/`: the newest with an available Kafka source for Spark."""
 HEAP: Final = "1g"

@@ -1,4 +1,5 @@
-"""Finds JDK and Maven, and builds the broker's jars, the load programs and Spark's Kafka source.
+"""Finds JDK and Maven. Builds the broker's jars and the load programs, and makes the environments of librdkafka and
+Spark's Kafka source.
 
 Each build has a directory of its own, named after the digest of its sources, and is made once.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.kafka.settings import KAFKA_VERSION, SPARK_VERSION
+from bench.kafka.settings import KAFKA_VERSION, LIBRDKAFKA_VERSION, SPARK_VERSION
 from bench.results import CannotRun
 
 _HERE: Final = Path(__file__).parent
@@ -38,11 +39,12 @@ class Toolchain:
         return self.java_home / "bin" / "java"
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of JDK, Kafka and Spark, for the head of the report."""
+        """Return the versions of JDK, Kafka, its clients and Spark, for the head of the report."""
         said = subprocess.run([str(self.java), "-version"], capture_output=True, text=True, check=False)
         return {
             "JDK": (said.stderr or said.stdout).partition("\n")[0],
             "Kafka": KAFKA_VERSION,
+            "librdkafka (confluent-kafka)": LIBRDKAFKA_VERSION,
             "Kafka's Spark": SPARK_VERSION,
         }
 
@@ -66,13 +68,21 @@ class Toolchain:
             self.say("making an environment for Spark's Kafka source (once)")
             copied = f"-DoutputDirectory={target / 'lib'}"
             self._maven(source, "dependency:copy-dependencies", "-DincludeScope=runtime", copied)
-            _run([sys.executable, "-m", "venv", str(target / "venv")])
-            pip = [str(target / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
-            _run([*pip, "-r", str(source / "requirements.txt")])
+            _environment(source, target)
             self._build_stand_ins(source, target)
 
         target = self._once("spark", source, build)
         return target / "venv" / "bin" / "python", sorted((target / "lib").glob("*.jar"))
+
+    def librdkafka(self) -> Path:
+        """Return a Python with Confluent's client, which wraps librdkafka. Raises: CannotRun."""
+        source = _HERE / "librdkafka"
+
+        def build(target: Path) -> None:
+            self.say("making an environment for librdkafka (once)")
+            _environment(source, target)
+
+        return self._once("librdkafka", source, build) / "venv" / "bin" / "python"
 
     def _build_stand_ins(self, source: Path, target: Path) -> None:
         (site,) = (target / "venv" / "lib").glob("python*/site-packages/pyspark/jars")
@@ -113,6 +123,13 @@ def find_toolchain(cache: Path, say: Callable[[str], None]) -> Toolchain:
     if compiler is None:
         raise CannotRun("no JDK (javac) was found: install one of version 17 or newer, or set JAVA_HOME")
     return Toolchain(Path(compiler).resolve().parent.parent, Path(maven), cache, say)
+
+
+def _environment(source: Path, target: Path) -> None:
+    """Make a virtual environment with the requirements of a folder."""
+    _run([sys.executable, "-m", "venv", str(target / "venv")])
+    pip = [str(target / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
+    _run([*pip, "-r", str(source / "requirements.txt")])
 
 
 def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> None:

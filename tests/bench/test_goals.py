@@ -44,6 +44,17 @@ def test_processor_time_is_judged_by_itself_and_as_a_part_of_kafkas() -> None:
     assert found["server_us, times Java, stock"] == (0.2, "must")
 
 
+@pytest.mark.parametrize(("p99_ms", "verdict"), [(21.0, "missed"), (20.0, "must"), (10.0, "aim")])
+def test_the_front_is_judged_by_kafkas_latency_in_the_same_row(p99_ms: float, verdict: str) -> None:
+    row = "Java, 3 x 100 B, 16 producers"
+    ours, theirs = (
+        replace(result(side, name, row=row), case="kafka_front", runs=(Run(figure=1, p99_ms=latency_ms),))
+        for side, name, latency_ms in ((Side.OURS, "Java", p99_ms), (Side.KAFKA, "Java, stock", 20.0))
+    )
+    found = {each.goal.quantity: each.verdict for each in outcomes([ours, theirs])}
+    assert found["p99_ms, times Java, stock"] == verdict
+
+
 def test_what_was_not_measured_is_not_judged() -> None:
     absent = replace(STOCK, runs=(), problem="no Maven")
     assert list(outcomes([sdk(Run(figure=1)), absent])) == []

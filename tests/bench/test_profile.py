@@ -26,6 +26,13 @@ def test_samples_become_microseconds_per_transaction() -> None:
     assert cells(lines, "(uvloop and gRPC, in C)") == ["40.0", "20%"]
 
 
+def test_a_part_counts_once_with_all_that_it_calls_in_the_time_of_all_threads() -> None:
+    found = Profile(1_000, {"the loop": 200.0, "commit": 50.0}, 200.0, STACKS)
+    assert found.share_of(["a.service"]) == 0.8 * 200 / 250
+    assert found.share_of(["a.rules", "a.codec"]) == 0.8 * 200 / 250
+    assert found.share_of(["a.ser"]) == 0, "a beginning of a name is another module"
+
+
 def test_threads_have_their_python_names_and_only_what_they_spent_meanwhile(tmp_path: Path) -> None:
     written = {"threads": {"7": "MainThread", "8": "commit"}, "loop": 7, "stacks": [[3, ["a:f"]]]}
     file = tmp_path / "stacks.json"

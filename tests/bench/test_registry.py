@@ -10,7 +10,8 @@ import pytest
 
 import bench
 from bench.__main__ import main
-from bench.kafka.settings import KAFKA_VERSION, SPARK_VERSION
+from bench.cases import kafka_front
+from bench.kafka.settings import KAFKA_VERSION, LIBRDKAFKA_VERSION, SPARK_VERSION
 from bench.load.transactions import DRIVERS
 from bench.registry import CASES, STORIES, known_stories
 from bench.results import Side
@@ -19,6 +20,9 @@ from tests.bench.fakes import arena
 
 NO_BROKER_OF_THEIR_OWN = frozenset({"recovery", "memory", "disk"})
 """Cases of which a quick run shows our side only."""
+OF_OUR_SIDE = (kafka_front.CODEC,)
+"""Rows about our own parts."""
+OF_OUR_SIDE_IF_QUICK = (kafka_front.IDLE,)
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -39,7 +43,9 @@ def test_the_rows_of_a_case_have_both_sides_and_names_of_their_own(name: str, sc
         names = [contender.name for contender in row.contenders]
         assert len(names) == len(set(names))
         sides = [contender.side for contender in row.contenders]
-        is_alone = scale.is_quick and name in NO_BROKER_OF_THEIR_OWN
+        is_alone = row.label.startswith(OF_OUR_SIDE) or (
+            scale.is_quick and (name in NO_BROKER_OF_THEIR_OWN or row.label.startswith(OF_OUR_SIDE_IF_QUICK))
+        )
         assert set(sides) == ({Side.OURS} if is_alone else {Side.OURS, Side.KAFKA})
         assert sides == sorted(sides, key=[Side.OURS, Side.KAFKA].index), "ours come first"
     assert list(tmp_path.iterdir()) == [], "nothing was started"
@@ -54,6 +60,23 @@ def test_the_full_scale_has_every_row_that_is_promised(tmp_path: Path) -> None:
     }
 
 
+def test_kafkas_clients_meet_a_flushed_broker_where_they_write(tmp_path: Path) -> None:
+    flushed = {
+        row.label
+        for row in CASES["kafka_front"].rows(arena(tmp_path, FULL))
+        if any(each.name.endswith("flushed") for each in row.contenders)
+    }
+    assert flushed == {
+        "Java, 3 x 100 B, 1 producer",
+        "Java, 3 x 100 B, 16 producers",
+        "Java, 3 x 100 B, 64 producers",
+        "librdkafka, 3 x 100 B, 1 producer",
+        "librdkafka, 3 x 100 B, 16 producers",
+        kafka_front.BULK,
+        kafka_front.BULK_TRANSACTIONS,
+    }
+
+
 def test_every_driver_takes_part_in_the_main_row(tmp_path: Path) -> None:
     (main_row,) = (
         row for row in CASES["transactions"].rows(arena(tmp_path)) if row.label == "3 x 1 KiB, 64 producers, commit"
@@ -65,6 +88,7 @@ def test_the_versions_in_the_head_are_those_that_are_built() -> None:
     folder = Path(bench.__file__).parent / "kafka"
     assert f"<kafka.version>{KAFKA_VERSION}</kafka.version>" in (folder / "java" / "pom.xml").read_text()
     assert f"<spark.version>{SPARK_VERSION}</spark.version>" in (folder / "spark" / "pom.xml").read_text()
+    assert f"confluent-kafka=={LIBRDKAFKA_VERSION}" in (folder / "librdkafka" / "requirements.txt").read_text()
     assert f"pyspark=={SPARK_VERSION}" in (folder / "spark" / "requirements.txt").read_text()
 
 

@@ -97,7 +97,9 @@ async def serving(
     listener: KafkaListener, *, identities: Identities = NOBODY_ASKED, connections_max: int = 100
 ) -> AsyncIterator[Served]:
     line, clock = Line(), SystemClock()
-    listeners = KafkaListeners(clock, KafkaOptions(1, 1 << 20, connections_max, begun_bytes_max=1 << 25, begun_calls_max=2_048))
+    listeners = KafkaListeners(
+        clock, KafkaOptions(1, 1 << 20, connections_max, begun_bytes_max=1 << 25, begun_calls_max=2_048)
+    )
     listeners.open([listener], identities)
     await listeners.serve(line.service.endpoints, line.gatekeeper, line.answers)
     served = Served(listeners, line)

@@ -1,4 +1,4 @@
-//! Clients of Kafka's protocol on a port for gRPC, told by the first bytes of their connection.
+//! Clients of Kafka's protocol on a port for gRPC, recognised by the first bytes of their connection.
 
 /// Size, key and version of a request: its first fields, all big-endian.
 const START_BYTES: usize = 8;

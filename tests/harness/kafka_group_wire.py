@@ -58,7 +58,7 @@ class KafkaGroupWire:
         self._topic_ids[topic] = self._world.inside.catalog.resolve(topic, b"", 0).topic_id
 
     def call(self, request: Message) -> Pending[Any]:
-        """As `GroupWire.call`."""
+        """Call as `GroupWire.call` does."""
         asked, answered = self._kinds[request.DESCRIPTOR.name]
         return self._caller.begin(*asked(request)).map(answered)
 

@@ -64,7 +64,7 @@ class Around:
     now: Callable[[], int]
     """The step of the simulation."""
     call_by_kafka: Callable[[Message], Pending[Any]]
-    """As `call`, by the other front."""
+    """Call as `call` does, by the other front."""
     is_of_kafka: Callable[[], bool]
     """Whether the next process speaks Kafka's protocol."""
     told: Told = field(default_factory=Told)

@@ -39,9 +39,7 @@ final class Workers {
             latencies.add(own);
             Thread thread = new Thread(() -> {
                 try {
-                    Worker worker = opener.open(number);
-                    // The first operation loads classes and finds coordinators, which is no part of any warm-up.
-                    worker.perform();
+                    Worker worker = opened(opener, number, failures);
                     opened.countDown();
                     while (!isOver.get()) {
                         long began = System.nanoTime();
@@ -83,6 +81,23 @@ final class Workers {
         run.put("errors", failures.values().stream().mapToInt(Integer::intValue).sum());
         if (!failures.isEmpty()) run.put("error_kinds", failures.toString());
         return run;
+    }
+
+    /**
+     * A worker after its first operation, which loads classes and finds coordinators. On a busy machine the first
+     * commit of a producer was seen to fail with INVALID_TXN_STATE, on our server and on a flushed broker.
+     */
+    private static Worker opened(Opener opener, int number, Map<String, Integer> failures) throws Exception {
+        while (true) {
+            Worker worker = opener.open(number);
+            try {
+                worker.perform();
+                return worker;
+            } catch (Exception failure) {
+                note(failures, failure);
+                worker.close();
+            }
+        }
     }
 
     private static synchronized void note(Map<String, Integer> failures, Exception failure) throws Exception {

@@ -60,11 +60,11 @@ GENERAL: Final = ", general"
 
 WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
     {
-        "EndTxn": Figures(115, 36, 40),
-        f"EndTxn{GENERAL}": Figures(122, 38, 37),
-        "Produce": Figures(97, 30, 33),
-        f"Produce{GENERAL}": Figures(105, 31, 31),
-        "Fetch": Figures(83, 27, 27),
+        "EndTxn": Figures(117, 36, 40),
+        f"EndTxn{GENERAL}": Figures(123, 38, 37),
+        "Produce": Figures(98, 30, 33),
+        f"Produce{GENERAL}": Figures(106, 31, 31),
+        "Fetch": Figures(88, 29, 30),
         "JoinGroup": Figures(119, 25, 21),
         "ConsumerGroupHeartbeat": Figures(94, 27, 23),
     }

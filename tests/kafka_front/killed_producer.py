@@ -22,7 +22,7 @@ import coordinator_client
 PARTITIONS = 3
 TOPIC = "payments"
 TIMEOUT_MS = 10_000
-"""Of transactions: readers wait so long for one whose producer was killed for good."""
+"""Timeout of transactions. Readers wait so long for one whose producer was killed for good."""
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
 
 

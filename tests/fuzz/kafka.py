@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from coordinator_server.kafka_front.frame_limits import FrameLimits
 from coordinator_server.kafka_front.framing import Frames
 from coordinator_server.kafka_front.headers import request_header
 from coordinator_server.kafka_front.malformed import Malformed
@@ -14,7 +15,7 @@ from coordinator_server.kafka_front.messages.tables import API_DEFINITIONS
 from tests.fuzz.choices import Choices
 from tests.harness.kio_messages import encoded, kio_class, random_message
 
-_FRAME_BYTES_MAX: Final = 300
+_FRAME_LIMITS: Final = FrameLimits(bytes_max=300, common_bytes_max=200)
 _VERSIONS: Final = [
     (api, version) for api in API_DEFINITIONS.values() for version in range(api.version_max, api.version_min - 1, -1)
 ]
@@ -24,7 +25,7 @@ def frames(data: bytes) -> None:
     """However the bytes are cut, the same frames come out, up to the same end."""
     choices = Choices(data)
     cut = [choices.short() for _piece in range(choices.number(8))] + [choices.rest()]
-    whole, pieces = Frames(_FRAME_BYTES_MAX), Frames(_FRAME_BYTES_MAX)
+    whole, pieces = Frames(_FRAME_LIMITS), Frames(_FRAME_LIMITS)
     at_once: list[bytes] = []
     in_pieces: list[bytes] = []
     for splitter, parts, found in ((whole, [b"".join(cut)], at_once), (pieces, cut, in_pieces)):

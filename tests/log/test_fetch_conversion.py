@@ -97,6 +97,19 @@ def test_a_batch_that_is_refused_ends_what_is_returned(driven: DrivenLog, conver
     assert (refused.batches, refused.next_offset) == ((), 6)
 
 
+def test_the_epoch_of_a_batch_that_is_refused_was_not_read(driven: DrivenLog, converter: ConverterByHand) -> None:
+    """A reader that names an epoch which it did not read would not learn that its log ended before."""
+    restored = driven.restore(driven.backup())
+    restored.append(OF_KAFKA)
+    restored.log.fetcher.converter = converter
+    epoch = restored.head().leadership.epoch
+    converter.refused_at = {7}
+    result = read(restored, converter, fetch_offset=3)
+    assert (offsets_of(result), result.next_offset, result.last_read_epoch) == ([3, 4, 5, 6], 7, 0)
+    converter.refused_at.clear()
+    assert read(restored, converter, fetch_offset=3).last_read_epoch == epoch > 0
+
+
 def test_a_defect_is_the_error_of_the_fetch(driven: DrivenLog, converter: ConverterByHand) -> None:
     fetched = driven.fetch()
     for _batch, found in converter.waiting:

@@ -14,6 +14,7 @@ from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.connection import FRAME_MS_MAX, IN_FLIGHT_MAX
 from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.frame_limits import UNAUTHENTICATED_BYTES_MAX
+from coordinator_server.kafka_front.messages.fetch_response import FetchResponse
 from coordinator_server.kafka_front.messages.heartbeat_response import HeartbeatResponse
 from coordinator_server.security.authentication import (
     AuthenticationMethod,
@@ -184,6 +185,24 @@ async def test_a_request_larger_than_the_capacity_begins_alone() -> None:
     line.answer(0)
     line.advance(0)
     assert len(line.begun) == 2
+
+
+async def test_requests_that_wait_without_work_hold_the_capacity_by_their_bytes() -> None:
+    waiting: list[Pending[FetchResponse]] = []
+
+    def wait(_request: object, _exchange: KafkaExchange) -> Pending[FetchResponse]:
+        waiting.append(Pending())
+        return waiting[-1]
+
+    fetch = frame(ApiKey.FETCH, 4, 1, bytes(21))
+    handler = ApiHandler(wait, lambda _request, _exchange, _error: FetchResponse())
+    line = Line(handlers={ApiKey.FETCH: handler}, begun_bytes_max=60, begun_calls_max=1)
+    line.send(*[fetch] * 3)
+    assert len(waiting) == 2, "more than one, because they are no work"
+    assert not line.transport.is_reading
+    waiting[0].succeed(FetchResponse())
+    line.advance(0)
+    assert len(waiting) == 3
 
 
 async def test_a_client_that_is_gone_holds_no_capacity() -> None:

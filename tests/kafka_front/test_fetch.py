@@ -364,11 +364,13 @@ def test_batches_that_wait_for_conversion_count_as_an_answer(world: World, log: 
 
 
 def test_a_lost_worker_is_an_error_that_consumers_repeat(world: World, log: KafkaLog, worker: HeldWorker) -> None:
+    held = world.inside.log.fetcher.answer_limit = HeldBytes()
     append(world, ["a"] * (10 * ITEMS_HERE_MAX))
     worker.is_held = True
     waiting = log.begin(ApiKey.FETCH, 11, log.fetch_request(("t-0", 0)))
     worker.die(WorkerLost("gone"))
     assert waiting.result().responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert held.by_connection[CALLER.connection] == 0, "nothing waits any more"
 
 
 def test_an_answer_ends_where_conversion_makes_it_too_large(world: World, log: KafkaLog) -> None:

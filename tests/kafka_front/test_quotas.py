@@ -106,6 +106,21 @@ async def test_requests_that_were_sent_together_share_one_pause_the_longest() ->
     assert line.transport.is_reading
 
 
+async def test_the_longest_pause_counts_whichever_comes_last() -> None:
+    line = Line()
+    line.send(heartbeat(1), heartbeat(2), heartbeat(3))
+    for (_request, _exchange, reply), pause_ms in zip(line.begun, (50, 5_000, 50), strict=True):
+        refusal = Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much")
+        refusal.throttle_ms = pause_ms
+        reply.fail(refusal)
+    assert line.answered() == [1, 2, 3]
+    line.advance(50)
+    line.advance(4_949)
+    assert not line.transport.is_reading
+    line.advance(1)
+    assert line.transport.is_reading
+
+
 async def test_a_client_that_leaves_during_a_pause_leaves_no_timer() -> None:
     line = Quotas({Rate.REQUESTS: 1}, handler=ApiHandler(alive, refused)).line
     exhaust(line, version=1)

@@ -19,9 +19,10 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.kafka_batches import from_kafka, to_kafka
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import encode_tail
-from coordinator_runtime.features import FEATURES_KEY, KAFKA_BATCHES
+from coordinator_runtime.features import COMPACT_TOPICS, FEATURES_KEY, KAFKA_BATCHES, features_of
 from coordinator_runtime.rocks import open_read_only, open_store, own_rows
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused
+from coordinator_runtime.store_features import StoreFeatures
 from partition_log.batch_checks import ITEMS_HERE_MAX_IN_PYTHON, UNPACKED_HERE_BYTES_MAX
 from tests.harness.kafka_batches import ROW, KafkaRow, kafka_batch, kafka_packed, kafka_payload
 from tests.harness.memory_store import MemoryStore
@@ -279,6 +280,17 @@ class TestFeature:
         assert again.store.get(Family.META, FEATURES_KEY) == KAFKA_BATCHES.encode()
         assert again.head().log_end_offset == 0
 
+    def test_it_is_durable_before_a_first_batch_that_the_worker_checks(self, driven: DrivenLog) -> None:
+        rows = [(None, None, ROW[2], ())] * (ITEMS_HERE_MAX_IN_PYTHON + 1)
+        driven.worker.is_held = True
+        sent = driven.send(batch(sent_by(rows=rows)))
+        driven.flush()
+        assert driven.store.get(Family.META, FEATURES_KEY) is None, "the batch may be refused"
+        driven.worker.release()
+        driven.flush()
+        assert sent.result()[0].base_offset == 0
+        assert driven.store.get(Family.META, FEATURES_KEY) == KAFKA_BATCHES.encode()
+
     def test_a_store_without_them_has_none(self, driven: DrivenLog) -> None:
         driven.append(Batch(payload=b"\n\0", count=1))
         assert code(driven.append(batch(kafka_batch(b"garbage", 1)))) is ErrorCode.INVALID_RECORD
@@ -288,6 +300,17 @@ class TestFeature:
         sent = [driven.send(batch(sent_by(IDEMPOTENT, 2 * number), IDEMPOTENT)) for number in range(3)]
         driven.flush()
         assert [each.result()[0].base_offset for each in sent] == [0, 2, 4]
+
+    def test_one_that_begins_beside_another_does_not_lose_it(self, driven: DrivenLog) -> None:
+        features = StoreFeatures(driven.runtime, driven.store)
+        begun = [features.begin(name) for name in (KAFKA_BATCHES, COMPACT_TOPICS, KAFKA_BATCHES)]
+        driven.flush()
+        assert [each.error for each in begun] == [None] * 3
+        assert features.has(KAFKA_BATCHES)
+        assert features.has(COMPACT_TOPICS)
+        row = driven.crash().store.get(Family.META, FEATURES_KEY)
+        assert row is not None
+        assert set(features_of(row)) == {KAFKA_BATCHES, COMPACT_TOPICS}
 
     def test_others_are_kept(self) -> None:
         store = MemoryStore()

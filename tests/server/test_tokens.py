@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from coordinator_server.security.authentication import Authenticator, Presented, Reason, Unauthenticated
-from coordinator_server.security.tokens import ReloadingTokens, TokensRefused, read_tokens
+from coordinator_server.security.authentication import Authenticator, Presented, Proven, Reason, Unauthenticated
+from coordinator_server.security.tokens import ReloadingTokens, TokensRefused, new_token, read_tokens
 from tests.cli.terminal import Terminal
 from tests.server.asking_server import CLOCK, HOST, Tokens, bearer, reason, secret_of
 
@@ -78,6 +78,30 @@ def test_a_withdrawn_token_counts_no_more_and_a_new_one_does(tokens: Tokens) -> 
     assert kept.of_token(new) == "User:etl"
     with pytest.raises(Unauthenticated):
         kept.of_token(old)
+
+
+def test_a_token_that_was_proven_counts_as_long_as_the_file_has_it(tmp_path: Path) -> None:
+    """SCRAM proves a token once; the connection is checked again and again. A new token may have the id of the old."""
+    file = tmp_path / "tokens.toml"
+
+    def made(secret: bytes) -> str:
+        return new_token("etl", secret, "User:etl", None, scram_salt=b"salt")[1]
+
+    file.write_text(made(b"a" * 32), encoding="utf-8")
+    kept = ReloadingTokens(file, CLOCK)
+    verifier = kept.verifier("etl")
+    assert verifier is not None
+    proven = Proven("etl", verifier)
+    assert kept.of_proven(proven) == "User:etl"
+    file.write_text("# before the new one\n" + made(b"b" * 32), encoding="utf-8")
+    kept.look()
+    with pytest.raises(Unauthenticated) as refused:
+        kept.of_proven(proven)
+    assert refused.value.reason is Reason.UNKNOWN_TOKEN
+    file.write_text("# nobody\n", encoding="utf-8")
+    kept.look()
+    with pytest.raises(Unauthenticated):
+        kept.of_proven(proven)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -272,6 +272,13 @@ def test_a_fetch_waits_no_longer_than_it_says(world: World, log: KafkaLog) -> No
     assert waiting.result().responses[0].partitions[0].error_code == 0
 
 
+def test_a_fetch_with_an_error_waits_for_nothing(log: KafkaLog) -> None:
+    """A consumer otherwise learns late that its metadata are old."""
+    waiting = log.begin(ApiKey.FETCH, 11, log.fetch_request(("t--1", 0), ("t-0", 0), max_wait_ms=500))
+    found = [topic.partitions[0].error_code for topic in waiting.result().responses]
+    assert found == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+
+
 @pytest.mark.parametrize("wait_ms", [0, -1])
 def test_a_fetch_without_a_wait_is_answered_at_once(log: KafkaLog, wait_ms: int) -> None:
     request = log.fetch_request(("t-0", 0), max_wait_ms=wait_ms, min_bytes=-5)
@@ -383,6 +390,13 @@ def test_an_answer_ends_where_conversion_makes_it_too_large(world: World, log: K
     assert second == []
     assert [topic.partitions[0].error_code for topic in response.responses] == [0, 0]
     assert [each.base_offset for each in log.read(offset=20, max_bytes=100_000)] == [20]
+
+
+def test_a_batch_that_is_too_large_once_converted_is_answered_alone(world: World, log: KafkaLog) -> None:
+    """The consumer could otherwise never go on."""
+    append(world, ["a" * 3_000] * 20, compression=Compression.GZIP)
+    append(world, ["b"])
+    assert [each.base_offset for each in log.read(max_bytes=1)] == [0]
 
 
 class HeldBytes(NoAnswerLimit):

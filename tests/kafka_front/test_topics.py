@@ -165,7 +165,11 @@ def test_a_setting_needs_a_value_that_means_something(caller: KafkaCaller, value
 
 def test_who_may_create_but_not_describe_settings_does_not_see_them() -> None:
     world = World(Guarded())
-    allow(world, (Permission.CREATE, ResourceType.TOPIC, "mine"))
+    allow(
+        world,
+        (Permission.CREATE, ResourceType.TOPIC, "mine"),
+        (Permission.DESCRIBE, ResourceType.TOPIC, "mine"),
+    )
     topics = create(KafkaCaller(world, CLERK), wanted("mine"), wanted("yours"))
     assert [topic.error_code for topic in topics] == [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     assert topics[0].topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

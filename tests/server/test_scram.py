@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from base64 import b64decode, b64encode
 
 import pytest
@@ -73,6 +75,22 @@ def test_what_is_no_first_message_is_refused(message: bytes) -> None:
 def test_what_proves_nothing_is_refused(message: bytes) -> None:
     with pytest.raises(ScramRefused):
         server_final(parse_client_first(FIRST), SENT, PENCIL, message)
+
+
+def test_a_right_proof_with_another_channel_binding_is_refused() -> None:
+    """Somebody between client and server could otherwise change what the client said about it first."""
+    first, without_proof = parse_client_first(FIRST), FINAL.split(b",p=")[0]
+
+    def proven(said: bytes) -> bytes:
+        salted = hashlib.pbkdf2_hmac("sha256", b"pencil", SALT, ITERATIONS)
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        signed = b",".join((first.bare.encode(), SENT, said))
+        signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+        return said + b",p=" + b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
+
+    assert proven(without_proof) == FINAL
+    with pytest.raises(ScramRefused, match="belongs to another exchange"):
+        server_final(first, SENT, PENCIL, proven(without_proof.replace(b"c=biws", b"c=eSws")))
 
 
 def test_another_password_is_refused() -> None:

@@ -274,7 +274,7 @@ def test_a_fetch_waits_no_longer_than_it_says(world: World, log: KafkaLog) -> No
 
 def test_a_fetch_with_an_error_waits_for_nothing(log: KafkaLog) -> None:
     """A consumer otherwise learns late that its metadata are old."""
-    waiting = log.begin(ApiKey.FETCH, 11, log.fetch_request(("t--1", 0), ("t-0", 0), max_wait_ms=500))
+    waiting = log.begin(ApiKey.FETCH, 11, log.fetch_request(("-0", 0), ("t-0", 0), max_wait_ms=500))
     found = [topic.partitions[0].error_code for topic in waiting.result().responses]
     assert found == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
 

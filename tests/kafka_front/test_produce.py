@@ -11,6 +11,7 @@ from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.endpoints import handlers
 from coordinator_server.kafka_front.errors import INVALID_REQUIRED_ACKS
 from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
+from coordinator_server.kafka_front.messages.produce_request import ProduceRequest
 from tests.harness.inside import WorldOptions
 from tests.harness.kafka_batches import BASE_MS, ROW, kafka_batch, kafka_payload
 from tests.harness.kafka_caller import CALLER, NODE, SETTINGS
@@ -246,6 +247,28 @@ def test_the_fast_path_leaves_other_acks_to_the_general_path(world: World, log: 
     records = batch("a", producer=identity(world, "orders"), is_transactional=True)
     request = log.produce_request(("t-0", records), acks=acks, transactional_id="orders")
     assert handler.take is None or handler.take(request, exchange_of(12)) is None
+
+
+def test_a_batch_without_acks_is_appended_once_and_nothing_in_its_place(world: World, log: KafkaLog) -> None:
+    """The fast path must not gather what the general path appends: others come between."""
+    path, handler = world.inside.core.fast_path, produce_handler(world)
+    if path is None or handler.take is None:
+        pytest.skip("this run has no fast path")
+    log.produce(batch("warm"))
+
+    def sent_by(transactional_id: str, value: str, acks: int) -> ProduceRequest:
+        records = batch(value, producer=identity(world, transactional_id), is_transactional=True)
+        return log.produce_request(("t-0", records), version=13, acks=acks, transactional_id=transactional_id)
+
+    without_acks, of_another = sent_by("orders", "a", 0), sent_by("payments", "b", -1)
+    assert handler.take(without_acks, exchange_of(13)) is None
+    handler.serve(without_acks, exchange_of(13))
+    world.settle()
+    log.produce(batch("between"))
+    assert handler.take(of_another, exchange_of(13)) is not None
+    path.end()
+    world.settle()
+    assert [each.values for each in log.read()] == [[b"warm"], [b"a"], [b"between"], [b"b"]]
 
 
 def test_a_caller_without_the_right_to_the_id_is_refused_everywhere() -> None:

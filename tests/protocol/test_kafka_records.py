@@ -85,6 +85,7 @@ def test_damage_is_refused_or_read_as_something_that_can_be_written(payload: byt
         (b"\x0c\0\0\0\x01\x01\x01", "a record says that it has -1 headers"),
         (b"\x10\0\0\0\x01\x01\x02\x01\x01", "-1 is no length, before byte 8"),
         (b"\x0c\0\0\0\x04k", "record 0 is cut off"),
+        (b"\x18\0\0\0\x01\x01\x02\x02h\x06v", "record 0 is cut off"),
         (b"\x16\0\0\x80\x80\x80\x80\x10\x01\x01\0", "the number before byte 7 is larger than its type"),
         (b"\x16\0\0\x80\x80\x80\x80\x80\x00\x01\x01\0", "the number before byte 8 is larger than its type"),
         (b"\x80" * 5 + b"\0", "the number before byte 5 is larger than its type"),

@@ -525,6 +525,17 @@ async def test_requests_in_part_hold_a_bounded_number_of_bytes_and_crowd_out_the
     assert line.service.partial_requests.held_bytes == 0
 
 
+async def test_a_request_that_grows_stays_as_old_as_it_is() -> None:
+    line = Line(partial_bytes_max=1_000)
+    newer, newer_transport = line.connect()
+    for connection in (line.connection, newer):
+        connection.data_received((10_000).to_bytes(4, "big") + bytes(400))
+    line.send(bytes(300))
+    assert newer_transport.is_closed
+    assert not line.transport.is_closed
+    assert line.service.partial_requests.held_bytes == 700
+
+
 async def test_a_request_alone_may_have_any_size() -> None:
     line = Line(partial_bytes_max=1_000)
     line.send((10_000).to_bytes(4, "big") + bytes(5_000))

@@ -123,6 +123,13 @@ def test_only_records_and_groups_make_large_frames(cuts: tuple[int, ...]) -> Non
             feed(key, size + 1)
 
 
+def test_every_api_has_a_limit() -> None:
+    limits = frame_limits(message_bytes_max=8 << 20)
+    of_groups = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT}
+    assert {key for key in ApiKey if limits.of_api(key) == 4 << 20} == of_groups
+    assert {key for key in ApiKey if limits.of_api(key) > 4 << 20} == {ApiKey.PRODUCE}
+
+
 def test_a_small_server_takes_no_larger_frames_than_its_messages() -> None:
     limits = frame_limits(message_bytes_max=1_000)
     assert {limits.of_api(key) for key in ApiKey} == {1_000}

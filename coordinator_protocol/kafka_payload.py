@@ -59,6 +59,8 @@ def kafka_record_count(
             delta, at = _number(plain, at, _INT_BITS)
             at = _behind_bytes(plain, _behind_bytes(plain, at))
             header_count, at = _number(plain, at, _INT_BITS)
+            if not 0 <= header_count <= HEADERS_MAX:
+                raise NotKafkaRecords(f"a record has {header_count} headers, and it may have 0 to {HEADERS_MAX}")
             items += 1 + header_count
             if items_max is not None and items > items_max:
                 raise TooManyItems
@@ -79,8 +81,6 @@ def kafka_record_count(
 
 
 def _behind_headers(plain: bytes, at: int, count: int, end: int) -> int:
-    if not 0 < count <= HEADERS_MAX:
-        raise NotKafkaRecords(f"a record has {count} headers, and it may have 0 to {HEADERS_MAX}")
     for _ in range(count):
         if at >= end:
             raise NotKafkaRecords("a record ends before its headers do")

@@ -9,7 +9,7 @@ import msgspec
 
 from coordinator_core.assembly import Core
 from coordinator_protocol.errors import CoordinatorError
-from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.kafka_front.apis import APIS, ApiKey
@@ -70,7 +70,12 @@ class KafkaCaller:
         if not self._offers_fast_path or fast_path is None or handler.take is None:
             return None
         response = handler.take(request, exchange)
-        return None if response is None else fast_path.end().map(lambda _ended: response)
+        if response is None:
+            return None
+        if exchange.api.key is ApiKey.INIT_PRODUCER_ID:
+            # As on the general path, which has a second step: a caller that gives up in between learns of no success.
+            return fast_path.end().then(lambda _ended: settled(response))
+        return fast_path.end().map(lambda _ended: response)
 
     def refused(self, key: ApiKey, version: int, request: Any, error: CoordinatorError) -> Any:
         """Return the response to a call that is refused before it begins."""

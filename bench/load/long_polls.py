@@ -49,7 +49,7 @@ class _KafkaPoll:
         self._line: KafkaLine | None = None
 
     async def perform(self) -> None:
-        """Wait for records in vain."""
+        """Fetch from a topic without new records, and wait."""
         if self._line is None:
             self._line = await KafkaLine.open(self._load.bootstrap)
         began_s = time.monotonic()
@@ -69,7 +69,7 @@ class _GrpcPoll:
         self._request.partitions.add(topic=load.topic, partition=0, fetch_offset=0)
 
     async def perform(self) -> None:
-        """Wait for records in vain."""
+        """Fetch from a topic without new records, and wait."""
         began_s = time.monotonic()
         reply = checked(await self._logs.Fetch(self._request))
         if any(checked(each).batches for each in reply.results):

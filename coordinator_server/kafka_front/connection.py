@@ -89,6 +89,7 @@ class _AnswerPlace:
     reply: KafkaReply | None = None
     pending: Pending[KafkaReply] | None = None
     held_bytes: int = 0
+    request_bytes: int = 0
     is_done: bool = False
 
 
@@ -297,10 +298,12 @@ class KafkaConnection(asyncio.Protocol):
         slots: list[_AnswerPlace] = []
         try:
             while self._unread and self._may_begin() and self._has_capacity(len(self._unread[0])):
-                slot = self._understand(self._unread.popleft())
+                frame = self._unread.popleft()
+                slot = self._understand(frame)
                 self._slots.append(slot)
                 if slot.call is not None:
-                    self._service.begun_requests.begin(slot.call.size_bytes, is_work=_is_work(slot.call))
+                    slot.request_bytes = len(frame)
+                    self._service.begun_requests.begin(slot.request_bytes, is_work=_is_work(slot.call))
                     calls.append(slot.call)
                     slots.append(slot)
         except Malformed as error:
@@ -412,7 +415,7 @@ class KafkaConnection(asyncio.Protocol):
         slot.pending = None
         call, slot.call = slot.call, None
         assert call is not None, "only calls are answered later"
-        self._service.begun_requests.end(call.size_bytes, is_work=_is_work(call))
+        self._service.begun_requests.end(slot.request_bytes, is_work=_is_work(call))
         if self._is_closing and not self._slots:
             return
         error = done.error

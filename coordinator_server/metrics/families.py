@@ -375,19 +375,16 @@ FAMILIES: Final = (
     _counter(
         "txn_rpc_harm_total",
         _KIND,
-        "What was refused or cut so that others are served: connections beyond the most (connections), those that the "
-        "system could not give (not_taken), callers that failed in the handshake of TLS (handshakes), connections of "
-        "hosts where that happened too often just now (strangers), connections on which nobody was known where there "
-        "was one too many of those (unauthenticated), messages that are too large, or would be once they are "
-        "decompressed (messages), requests that had come in part where all of those held too much (requests), "
-        "connections that broke the rules of HTTP/2, or had headers without end (rules), and connections that call "
-        "without a credential that counts (unknown_calls) or reset streams (resets) or send frames without a call "
-        "(control_frames) or begin calls without requests (unfinished_calls) or more calls than they may have open "
-        "(refused_calls) again and again. The transport grpc does not say any of it. Clients of Kafka's protocol on a "
-        "port of gRPC are counted here (kafka_client). On ports for that protocol there are some of these kinds, and "
-        "connections of other protocols (not_kafka), requests of a version that is not served (kafka_versions), those "
-        "that are too large (kafka_large), requests whose rest does not come in time (kafka_stalled), and connections "
-        "that do not authenticate in time (kafka_silent).",
+        "Connections and requests that were refused or cut to protect other callers, by kind. Connections: beyond the "
+        "maximum (connections), not given by the system (not_taken), failed TLS handshakes (handshakes), from hosts "
+        "with many of those (strangers), too many without authentication (unauthenticated), against the rules of HTTP/2"
+        " (rules). Requests: too large, decompressed or not (messages), incomplete ones that held too much (requests). "
+        "Connections with repeated abuse: calls without valid credentials (unknown_calls), resets (resets), frames "
+        "without calls (control_frames), calls without requests (unfinished_calls), too many open calls "
+        "(refused_calls). The transport grpc reports none of these. A client of Kafka's protocol on a port for gRPC "
+        "counts as kafka_client. On ports for Kafka's protocol there are also: other protocols (not_kafka), versions "
+        "that are not served (kafka_versions), requests that are too large (kafka_large), incomplete after a minute "
+        "(kafka_stalled), no authentication in time (kafka_silent).",
     ),
     _counter(
         "txn_tls_handshakes_total",

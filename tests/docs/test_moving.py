@@ -199,7 +199,7 @@ def commit(admin: AdminClient, group: str, offsets: dict[int, int]) -> None:
 
 
 def said(message: Message) -> tuple[object, ...]:
-    """What must be alike in a copy."""
+    """The parts of a record that a copy keeps."""
     headers = tuple(message.headers() or ())
     return message.partition(), message.key(), message.value(), message.timestamp()[1], headers
 

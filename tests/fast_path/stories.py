@@ -210,7 +210,7 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
-    # The epoch stays, and so the sequence numbers go on. The last Produce names a partition that nobody added.
+    # The epoch stays, and so the sequence numbers go on. The last Produce names a partition outside the transaction.
     "clients of version 1": (
         WorldOptions(),
         (

@@ -11,7 +11,7 @@ from coordinator_server.kafka_front.messages.fetch_response import FetchResponse
 from tests.harness.kafka_line import Line, frame, heartbeat
 
 
-@pytest.mark.parametrize("limits", [{"begun_bytes_max": 2 * len(heartbeat(1)) - 20}, {"begun_calls_max": 2}])
+@pytest.mark.parametrize("limits", [{"begun_bytes_max": 2 * len(heartbeat(1)) - 8}, {"begun_calls_max": 2}])
 async def test_beyond_the_capacity_of_the_listener_connections_wait_unread(limits: dict[str, int]) -> None:
     line = Line(**limits)  # type: ignore[arg-type]
     other, other_transport = line.connect()
@@ -50,7 +50,7 @@ async def test_requests_that_wait_without_work_hold_the_capacity_by_their_bytes(
 
     fetch = frame(ApiKey.FETCH, 4, 1, bytes(21))
     handler = ApiHandler(wait, lambda _request, _exchange, _error: FetchResponse())
-    line = Line(handlers={ApiKey.FETCH: handler}, begun_bytes_max=60, begun_calls_max=1)
+    line = Line(handlers={ApiKey.FETCH: handler}, begun_bytes_max=2 * len(fetch), begun_calls_max=1)
     line.send(*[fetch] * 3)
     assert len(waiting) == 2, "more than one, because they are no work"
     assert not line.transport.is_reading

@@ -148,7 +148,7 @@ def test_an_administrator_removes_members_of_the_consumer_protocol_too() -> None
         group_pb2.LeavingMember(member_id="dynamic"),
         group_pb2.LeavingMember(group_instance_id="host"),
         group_pb2.LeavingMember(member_id="dynamic"),
-        group_pb2.LeavingMember(member_id="stays", group_instance_id="nobody's"),
+        group_pb2.LeavingMember(member_id="stays", group_instance_id="unknown"),
     ]
     group_id = world.consumers.group().group_id
     unknown = ErrorCode.UNKNOWN_MEMBER_ID

@@ -25,10 +25,10 @@ from coordinator_protocol.batch import (
     ExamineBatch,
     OffsetlessBatch,
     covered_part,
-    encode_client_batch,
     kafka_covered,
     misplaced_delta,
 )
+from coordinator_protocol.client_batch import encode_client_batch
 from coordinator_protocol.compression import NotUnpackable, unpack_as, unpack_into, unpack_kafka
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.kafka_payload import TooManyItems, kafka_record_count

@@ -20,7 +20,8 @@ from coordinator_client.encodings import (
 from coordinator_client.errors import Rejected
 from coordinator_client.producer.batching import Accumulator, BatchFormat
 from coordinator_client.values import TopicPartitionCount
-from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, Compression, Encoding, check_client_batch
+from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, Compression, Encoding
+from coordinator_protocol.client_batch import check_client_batch
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 

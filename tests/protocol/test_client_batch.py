@@ -17,10 +17,9 @@ from coordinator_protocol.batch import (
     OffsetlessBatch,
     TimestampType,
     batch_crc,
-    check_client_batch,
-    encode_client_batch,
     verify_batch,
 )
+from coordinator_protocol.client_batch import check_client_batch, encode_client_batch
 from coordinator_protocol.errors import ErrorCode, Refused
 from partition_log.codec import examine_batch
 from tests.harness.stored_batches import encode_batch, with_place

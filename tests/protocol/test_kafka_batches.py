@@ -12,15 +12,14 @@ from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
     HEADER_BYTES,
-    KAFKA_EXTRA_BYTES,
     BatchHeader,
     Compression,
     Encoding,
     batch_crc,
-    check_client_batch,
     decode_header,
     verify_batch,
 )
+from coordinator_protocol.client_batch import KAFKA_EXTRA_BYTES, check_client_batch
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.kafka_batches import from_kafka, marker_to_kafka, to_kafka
 from coordinator_protocol.limits import Limits

@@ -62,8 +62,8 @@ WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
     {
         "EndTxn": Figures(117, 36, 40),
         f"EndTxn{GENERAL}": Figures(123, 38, 37),
-        "Produce": Figures(100, 30, 35),
-        f"Produce{GENERAL}": Figures(108, 31, 33),
+        "Produce": Figures(100, 31, 35),
+        f"Produce{GENERAL}": Figures(108, 32, 33),
         "Fetch": Figures(88, 29, 30),
         "JoinGroup": Figures(119, 25, 21),
         "ConsumerGroupHeartbeat": Figures(94, 27, 23),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import count
 
 import pytest
 
@@ -131,6 +132,12 @@ def head(world: CaseWorld, partition: str = "t-0") -> PartitionHead:
     return world.inside.state().heads[partition]
 
 
+def same_shard_as(world: CaseWorld, transactional_id: str) -> str:
+    """Another id of the same coordinator shard."""
+    names = (f"{transactional_id}{number}" for number in count(1))
+    return next(name for name in names if world.shard_of(name) == world.shard_of(transactional_id))
+
+
 def promises_hold(world: CaseWorld) -> bool:
     return [check.violations for check in verify_store(world.shelf.store) if check.violation_count] == []
 
@@ -233,6 +240,31 @@ def test_a_late_marker_does_not_end_the_next_transaction(version: int) -> None:
     client.commit()
     world.told(world.send_marker("t-0", late))
     assert world.visible() == ["a"]
+    assert promises_hold(world)
+
+
+def test_a_late_marker_has_nothing_to_end_where_newer_ones_were_forgotten() -> None:
+    """The partition was added without a record, and stands still until it has forgotten a producer with a newer csn."""
+    world = world_that_forgets(split=True)
+    late = world.ongoing()
+    late.add("t-1")
+    world.answers_markers(AWAY, "t-1")
+    late.abort()
+    world.answers_markers(None)
+    other = world.ready(same_shard_as(world, "orders"))
+    other.add("t-1")
+    other.write("t-1", "a")
+    other.commit()
+    world.answers_markers(AWAY, "t-1")
+    idle(world)
+    assert world.state() == "PrepareAbort"
+    world.answers_markers(None)
+    world.tick(EXPIRATION_MS)
+    world.settle()
+    assert world.state() == "CompleteAbort"
+    assert len(world.markers("t-1")) == 1, "only that of the newer transaction"
+    assert late.write("t-1", "b", shown=late.before(), sequence=0) == 47
+    assert world.visible("t-1") == ["a"]
     assert promises_hold(world)
 
 

@@ -185,8 +185,18 @@ class _Process:
         self._metrics_credentials: ReloadingCredentials | None = None
         self._manager = ServiceManager.of(os.environ, os.getpid())
         self._quotas = NO_QUOTAS
+        self._watches: list[CredentialsWatch | DiskWatch] = []
+        """Watches to stop before the loop ends its pool of threads."""
 
     async def live(self, opener: StoreOpener) -> ExitStatus:
+        """Serve until a signal or a failure."""
+        try:
+            return await self._serve(opener)
+        finally:
+            for watch in self._watches:
+                watch.stop()
+
+    async def _serve(self, opener: StoreOpener) -> ExitStatus:
         # The addresses first: a server that cannot have them makes no directory.
         listeners = self._listeners
         async with AsyncExitStack() as undo:
@@ -207,7 +217,7 @@ class _Process:
         await listeners.start(server.dispatcher, server.answers)
         self._watch_credentials()
         if opened.free_bytes is not None:
-            DiskWatch(server.core.checks.disk, opened.free_bytes).start()
+            self._begin(DiskWatch(server.core.checks.disk, opened.free_bytes))
         try:
             is_ready = await self._unless(self._get_ready(server), self._failure, self._signal)
         except BaseException:
@@ -293,9 +303,13 @@ class _Process:
             )
 
     def _watch_credentials(self) -> None:
-        """Reload certificates, tokens and quotas when they change, for as long as the loop runs."""
+        """Reload certificates, tokens and quotas when they change."""
         others = [each for each in (self._metrics_credentials, self._quotas.reloading) if each is not None]
-        CredentialsWatch([*self._listeners.credentials, *others, *self._listeners.identities.reloading]).start()
+        self._begin(CredentialsWatch([*self._listeners.credentials, *others, *self._listeners.identities.reloading]))
+
+    def _begin(self, watch: CredentialsWatch | DiskWatch) -> None:
+        watch.start()
+        self._watches.append(watch)
 
     def _advertised(self) -> Address:
         advertised = self._config.advertised

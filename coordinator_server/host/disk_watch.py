@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
 from coordinator_runtime.disk_guard import DiskGuard
+from coordinator_server.regular_looks import RegularLooks
 
 LOOK_SECONDS: Final = 0.5
 """Interval of the measurements. The guard's reserve must hold the writes of one interval."""
@@ -17,38 +17,31 @@ _log = structlog.get_logger("server")
 
 
 class DiskWatch:
-    """Measures at regular intervals, on a thread of the loop's pool, because a disk may be slow."""
+    """Measures at regular intervals."""
 
     def __init__(self, guard: DiskGuard, free_bytes: Callable[[], int]) -> None:
         self._guard = guard
         self._free_bytes = free_bytes
         self._is_blind = False
         """True if the last measurement failed."""
+        self._looks = RegularLooks(self._look, LOOK_SECONDS, self._note)
 
     def start(self) -> None:
-        """Measure once at once, before any caller is served, and then for as long as the running loop runs."""
+        """Measure once at once, before any caller is served, and then until `stop`."""
         if self._guard.free_bytes_min:
             self._guard.on_change = log_change
             self._note(self._look())
-            self._look_later()
+            self._looks.start()
 
-    def _look_later(self) -> None:
-        asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_aside)
-
-    def _look_aside(self) -> None:
-        looking = asyncio.get_running_loop().run_in_executor(None, self._look)
-        looking.add_done_callback(self._on_looked)
+    def stop(self) -> None:
+        """Measure no more."""
+        self._looks.stop()
 
     def _look(self) -> int | OSError:
         try:
             return self._free_bytes()
         except OSError as error:
             return error
-
-    def _on_looked(self, looking: asyncio.Future[int | OSError]) -> None:
-        if not looking.cancelled():
-            self._note(looking.result())
-            self._look_later()
 
     def _note(self, found: int | OSError) -> None:
         """Pass a measurement to the guard. A failed one changes nothing: the next write shows if there is space."""

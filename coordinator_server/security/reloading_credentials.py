@@ -7,7 +7,6 @@ the time between the two steps of a rotation that replaces key and certificate o
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ import structlog
 
 from coordinator_runtime.clock import Clock
 from coordinator_server.file_signature import FileSignature, signature_of
+from coordinator_server.regular_looks import RegularLooks
 from coordinator_server.security.tls import ClientAuth, Credentials, TlsFiles, TlsRefused
 
 LOOK_SECONDS: Final = 1.0
@@ -144,23 +144,21 @@ class Reloading(Protocol):
 
 
 class CredentialsWatch:
-    """Checks the files of certificates and tokens, on a thread of the loop's pool, because a disk may be slow."""
+    """Checks the files of certificates and tokens at regular intervals."""
 
     def __init__(self, reloading: Sequence[Reloading]) -> None:
         self._reloading = reloading
+        self._looks = RegularLooks(self._look_at_all, LOOK_SECONDS)
 
     def start(self) -> None:
-        """Check from now on, for as long as the running loop runs."""
+        """Check until `stop`."""
         if self._reloading:
-            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+            self._looks.start()
 
-    def _look(self) -> None:
-        asyncio.get_running_loop().run_in_executor(None, self._look_at_all).add_done_callback(self._on_looked)
+    def stop(self) -> None:
+        """Check no more."""
+        self._looks.stop()
 
     def _look_at_all(self) -> None:
         for each in self._reloading:
             each.look()
-
-    def _on_looked(self, looked: asyncio.Future[None]) -> None:
-        self.start()
-        looked.result()

@@ -63,7 +63,7 @@ class OwnServer:
         """Return the address for Kafka's clients (setting `kafka_listen`). Raises: LoadFailed."""
         for line in reversed(self.log.read_text().splitlines()):
             said = json.loads(line)
-            if said["event"] == "serving" and said["transport"] == "kafka":
+            if said["event"] == "serving_kafka":
                 return str(said["listen"])
         raise LoadFailed(f"the server does not listen for Kafka's clients: {last_words(self.log)}")
 

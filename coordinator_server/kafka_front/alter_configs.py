@@ -2,6 +2,8 @@
 
 AlterConfigs replaces all settings that Kafka has a name for. Settings of topics that Kafka does not have stay.
 
+IncrementalAlterConfigs also adds items to lists, and removes them.
+
 Source: Kafka's `ConfigAdminManager` and `ConfigurationControlManager`; KIP-339 (incremental changes).
 """
 
@@ -31,7 +33,7 @@ from coordinator_server.kafka_front.messages import (
 )
 from coordinator_server.kafka_front.messages.alter_configs_request import AlterConfigsRequest
 from coordinator_server.kafka_front.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
-from coordinator_server.kafka_front.topic_settings import MAPPED, core_names, core_settings
+from coordinator_server.kafka_front.topic_settings import MAPPED, core_items, core_names, core_settings, no_list
 from group_coordinator.administration.requests import AlterGroupConfig
 from partition_log.catalog.settings import RETENTION_MS, SettingsChange
 from partition_log.catalog.state import TopicToAlter
@@ -43,6 +45,8 @@ class Change(IntEnum):
 
     SET = 0
     DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
 
 
 class Altered(Struct, frozen=True):
@@ -52,6 +56,10 @@ class Altered(Struct, frozen=True):
     """New values by Kafka's names."""
     unset: tuple[str, ...]
     """Kafka's names of settings that return to their defaults."""
+    appended: tuple[tuple[str, str], ...] = ()
+    """Items to be added to lists, by Kafka's names."""
+    subtracted: tuple[tuple[str, str], ...] = ()
+    """Items to be removed from lists, by Kafka's names."""
 
 
 Resource = alter_configs_request.AlterConfigsResource | incremental_alter_configs_request.AlterConfigsResource
@@ -120,6 +128,7 @@ class AlterConfigApis:
             changed = self._topics.alter_topic_configs(AlterTopicConfigs([to_alter]), exchange.context)
             return changed.map(lambda results: _raise_error(only(results)))
         if resource.resource_type == ConfigResource.GROUP:
+            _check_no_items(altered)
             command = AlterGroupConfig(
                 group_id=name,
                 wanted=core_group_settings(altered.wanted),
@@ -143,17 +152,19 @@ def _replacement(resource: alter_configs_request.AlterConfigsResource) -> Altere
 
 def _increment(resource: incremental_alter_configs_request.AlterConfigsResource) -> Altered:
     """Return the change of the named settings. Raises Refused INVALID_REQUEST."""
-    wanted, unset = [], []
+    changes: dict[Change, list[tuple[str, str]]] = {change: [] for change in Change}
     for each in resource.configs:
-        match each.config_operation:
-            case Change.SET:
-                wanted.append((each.name, _value(each.name, each.value)))
-            case Change.DELETE:
-                unset.append(each.name)
-            case _:
-                text = f"the change {each.config_operation} of {each.name!a:.80} is not served: set the whole value"
-                raise Refused(ErrorCode.INVALID_REQUEST, text)
-    return Altered(tuple(wanted), tuple(unset))
+        if each.config_operation not in tuple(Change):
+            text = f"there is no change {each.config_operation} of a setting, as asked for {each.name!a:.80}"
+            raise Refused(ErrorCode.INVALID_REQUEST, text)
+        change = Change(each.config_operation)
+        changes[change].append((each.name, "" if change is Change.DELETE else _value(each.name, each.value)))
+    return Altered(
+        wanted=tuple(changes[Change.SET]),
+        unset=tuple([name for name, _value in changes[Change.DELETE]]),
+        appended=tuple(changes[Change.APPEND]),
+        subtracted=tuple(changes[Change.SUBTRACT]),
+    )
 
 
 def _value(name: str, value: str | None) -> str:
@@ -168,11 +179,23 @@ def _check_once(resource: Resource) -> None:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{name!a:.80} is named {times} times; name it once")
 
 
+def _check_no_items(altered: Altered) -> None:
+    """Return only if no list of a group is to be changed: groups have none. Raises Refused INVALID_CONFIG."""
+    for change, items in ((Change.APPEND, altered.appended), (Change.SUBTRACT, altered.subtracted)):
+        for name, _items in items:
+            raise no_list(change.name, name)
+
+
 def _topic_to_alter(topic: str, altered: Altered, *, validate_only: bool) -> TopicToAlter:
     """Return the change for the core. Raises Refused INVALID_CONFIG."""
-    wanted, unset = core_settings(topic, altered.wanted), core_names(topic, altered.unset)
-    if wanted or unset:
-        return TopicToAlter(topic, b"", SettingsChange(wanted, unset), validate_only)
+    change = SettingsChange(
+        core_settings(topic, altered.wanted),
+        core_names(topic, altered.unset),
+        core_items(Change.APPEND.name, altered.appended),
+        core_items(Change.SUBTRACT.name, altered.subtracted),
+    )
+    if change.names:
+        return TopicToAlter(topic, b"", change, validate_only)
     # Only settings without effect are named. The core checks that the topic exists and the caller may change it.
     return TopicToAlter(topic, b"", SettingsChange({}, (RETENTION_MS,)), validate_only=True)
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_server.kafka_front.shown_settings import ShownSetting, Source, Synonym, ValueType, check_type
-from partition_log.catalog.settings import FOR_EVER, Origin, SettingValue
+from partition_log.catalog.settings import FOR_EVER, Origin, SettingValue, sorted_list
 
 _LONG_MAX: Final = str(2**63 - 1)
 _NO_LIMIT: Final = str(FOR_EVER)
@@ -48,16 +48,11 @@ class FixedSetting(Struct, frozen=True):
     value_type: ValueType
 
 
-def _policy(value: str) -> str:
-    """Return a list of policies in one order."""
-    return ",".join(sorted({each.strip() for each in value.split(",")}))
-
-
 _MAPPED: Final = (
     MappedSetting("retention.ms", "retention_ms", "log.retention.ms", ValueType.LONG),
     MappedSetting("retention.bytes", "retention_bytes", "log.retention.bytes", ValueType.LONG),
     MappedSetting("max.message.bytes", "batch_bytes_max", "message.max.bytes", ValueType.INT),
-    MappedSetting("cleanup.policy", "cleanup_policy", "log.cleanup.policy", ValueType.LIST, to_core=_policy),
+    MappedSetting("cleanup.policy", "cleanup_policy", "log.cleanup.policy", ValueType.LIST, to_core=sorted_list),
     MappedSetting(
         "message.timestamp.after.max.ms",
         "timestamp_after_max_ms",
@@ -132,6 +127,26 @@ def core_names(topic: str, names: Iterable[str]) -> tuple[str, ...]:
         elif name not in FIXED and name not in WITHOUT_EFFECT:
             raise unknown_setting(topic, name)
     return tuple(unset)
+
+
+def core_items(change: str, values: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Return the items of lists of the core by the name of the setting. `change` is Kafka's word for what is done with
+    them. Raises Refused INVALID_CONFIG for a setting that is no list."""
+    items = {}
+    for name, value in values:
+        mapped = MAPPED.get(name)
+        known = mapped or FIXED.get(name) or WITHOUT_EFFECT.get(name)
+        if known is None or known.value_type is not ValueType.LIST:
+            raise no_list(change, name)
+        if mapped is not None:
+            # As Java's `split`, which leaves out empty items at the end. Others are refused with the list.
+            items[mapped.core_name] = tuple(value.rstrip(",").split(","))
+    return items
+
+
+def no_list(change: str, name: str) -> Refused:
+    """Return the refusal to add items to a setting that is no list, or to remove them."""
+    return Refused(ErrorCode.INVALID_CONFIG, f"Can't {change} to key {name!a:.80} because its type is not LIST.")
 
 
 def unknown_setting(topic: str, name: str) -> Refused:

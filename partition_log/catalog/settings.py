@@ -147,6 +147,27 @@ class SettingsChange(Struct, frozen=True):
     """New values by name."""
     unset: Sequence[str] = ()
     """Names of settings that the topic is no longer to have itself."""
+    added_items: Mapping[str, Sequence[str]] = {}
+    """Items to be added to lists, by the name of the setting. One that is there already stays as it is."""
+    removed_items: Mapping[str, Sequence[str]] = {}
+    """Items to be removed from lists, by the name of the setting. One that is not there is ignored."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Settings that change."""
+        return frozenset({*self.wanted, *self.unset, *self.added_items, *self.removed_items})
+
+    @property
+    def possible(self) -> Mapping[str, str]:
+        """Values that a topic may get by this change and that matter for `loses_records_if_overlooked`."""
+        if CleanupPolicy.DELETE in self.removed_items.get(CLEANUP_POLICY, ()):
+            return {**self.wanted, CLEANUP_POLICY: CleanupPolicy.COMPACT}
+        return self.wanted
+
+
+def sorted_list(value: str) -> str:
+    """Return a list with its items in one order."""
+    return ",".join(sorted(each.strip() for each in value.split(",")))
 
 
 def check_settings(topic: str, settings: Mapping[str, str], batch_bytes_max: int) -> None:
@@ -178,8 +199,9 @@ def altered(
     Raises Refused INVALID_CONFIG for an unknown setting, for an invalid value, and for a setting that is both set and
     unset. A setting that a newer program left there may be unset. Raises Refused INVALID_REQUEST for an empty
     change."""
-    before, wanted, unset = dict(settings), change.wanted, frozenset(change.unset)
-    if not wanted and not unset:
+    before, unset = dict(settings), frozenset(change.unset)
+    wanted = {**change.wanted, **_changed_lists(before, change)}
+    if not change.names:
         text = f"nothing is asked of the topic {topic}: name a setting to be set or unset, or leave the topic out"
         raise Refused(ErrorCode.INVALID_REQUEST, text)
     check_settings(topic, wanted, batch_bytes_max)
@@ -189,6 +211,19 @@ def altered(
     if both:
         raise Refused(ErrorCode.INVALID_CONFIG, f"{both[0]} of the topic {topic} is set and unset at once: choose one")
     return tuple(sorted((name, value) for name, value in {**before, **wanted}.items() if name not in unset))
+
+
+def _changed_lists(own: Mapping[str, str], change: SettingsChange) -> dict[str, str]:
+    """Return the lists of a topic after the change of their items. The only list is the cleanup policy."""
+    changed = {}
+    for name in sorted({*change.added_items, *change.removed_items}):
+        items = [each for each in own.get(name, CleanupPolicy.DELETE).split(",") if each]
+        for added in change.added_items.get(name, ()):
+            if added not in items:
+                items.append(added)
+        removed = change.removed_items.get(name, ())
+        changed[name] = sorted_list(",".join(each for each in items if each not in removed))
+    return changed
 
 
 def payload_validation(settings: Iterable[tuple[str, str]]) -> PayloadValidation:

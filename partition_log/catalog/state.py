@@ -156,8 +156,8 @@ class TopicToAlter:
 
     @property
     def new_settings(self) -> Mapping[str, str]:
-        """Settings that the topic gets."""
-        return self.change.wanted
+        """Settings that the topic may get."""
+        return self.change.possible
 
 
 def check_more_partitions(topic: Topic, partition_count: int, limits: Limits) -> int:

@@ -324,20 +324,103 @@ def test_a_policy_is_a_list_in_any_order(caller: KafkaCaller, policy: str) -> No
     assert set(own(caller)["cleanup.policy"].split(",")) == set(policy.replace(" ", "").split(","))
 
 
-@pytest.mark.parametrize("operation", [APPEND, SUBTRACT, 9])
-def test_a_list_is_set_as_a_whole(caller: KafkaCaller, operation: int) -> None:
-    code, message = change(caller, ("cleanup.policy", operation, "compact"))
-    assert (code, "whole value" in str(message)) == (ErrorCode.INVALID_REQUEST, True)
+@pytest.mark.parametrize("policy", ["delete,delete", "compact,delete,compact", "", "delete,", "purge"])
+def test_a_policy_has_each_item_once(caller: KafkaCaller, policy: str) -> None:
+    assert change(caller, ("cleanup.policy", SET, policy))[0] == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "items", "after"),
+    [
+        (None, APPEND, "compact", "compact,delete"),
+        ("delete", APPEND, "compact", "compact,delete"),
+        ("compact", APPEND, "delete,", "compact,delete"),
+        ("compact", APPEND, "compact", "compact"),
+        ("compact", APPEND, "delete,delete", "compact,delete"),
+        ("compact", APPEND, " delete", "compact,delete"),
+        ("compact,delete", SUBTRACT, "delete", "compact"),
+        ("compact,delete", SUBTRACT, "compact", "delete"),
+        ("compact,delete", SUBTRACT, "compact,compact", "delete"),
+        ("compact", SUBTRACT, "delete", "compact"),
+        ("compact", SUBTRACT, "delete,purge,", "compact"),
+    ],
+)
+def test_items_are_added_to_a_list_and_removed(
+    world: World, caller: KafkaCaller, before: str | None, operation: int, items: str, after: str
+) -> None:
+    if before is not None:
+        assert change(caller, ("cleanup.policy", SET, before)) == OK
+    assert change(caller, ("cleanup.policy", operation, items), validate_only=True) == OK
+    assert values(caller)["cleanup.policy"] == (before or "delete")
+    assert change(caller, ("cleanup.policy", operation, items), ("retention.ms", SET, "9")) == OK
+    world.crash()
+    assert own(caller) == {"cleanup.policy": after, "retention.ms": "9"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "items"),
+    [
+        (APPEND, "purge"),
+        (APPEND, ""),
+        (APPEND, " delete"),
+        (APPEND, "compact,,delete"),
+        # Kafka then keeps every record, which no policy here says.
+        (SUBTRACT, "delete"),
+    ],
+)
+def test_what_makes_a_list_invalid_is_refused(caller: KafkaCaller, operation: int, items: str) -> None:
+    code, message = change(caller, ("cleanup.policy", operation, items), ("retention.ms", SET, "9"))
+    assert (code, "choose delete or compact or compact,delete" in str(message)) == (ErrorCode.INVALID_CONFIG, True)
+    assert own(caller) == {}
+
+
+@pytest.mark.parametrize(("operation", "word"), [(APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")])
+@pytest.mark.parametrize(
+    ("kind", "name", "key"),
+    [
+        (TOPIC, "orders", "retention.ms"),
+        (TOPIC, "orders", "compression.type"),
+        (TOPIC, "orders", "message.timestamp.type"),
+        (TOPIC, "orders", "no.such.setting"),
+        (GROUP, "workers", "consumer.session.timeout.ms"),
+        (GROUP, "workers", "no.such.setting"),
+    ],
+)
+def test_only_lists_have_items(caller: KafkaCaller, kind: int, name: str, key: str, operation: int, word: str) -> None:
+    refusal = f"Can't {word} to key '{key}' because its type is not LIST."
+    assert change(caller, (key, operation, "50000"), kind=kind, name=name) == (ErrorCode.INVALID_CONFIG, refusal)
+    assert own(caller, kind, name) == {}
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_items_of_a_list_without_effect_are_accepted(caller: KafkaCaller, operation: int) -> None:
+    name = "leader.replication.throttled.replicas"
+    assert change(caller, (name, operation, "0:1")) == OK
+    assert values(caller)[name] == ""
+
+
+def test_items_of_lists_of_brokers_cannot_be_changed(caller: KafkaCaller) -> None:
+    code, message = change(caller, ("cleanup.policy", APPEND, "compact"), kind=BROKER, name=str(NODE.node_id))
+    assert (code, "configuration file" in str(message)) == (ErrorCode.INVALID_REQUEST, True)
+
+
+def test_there_are_no_other_operations(caller: KafkaCaller) -> None:
+    assert change(caller, ("cleanup.policy", 9, "compact"))[0] == ErrorCode.INVALID_REQUEST
+    assert own(caller) == {}
 
 
 def test_a_value_may_not_be_null(caller: KafkaCaller) -> None:
     assert change(caller, ("retention.ms", SET, None))[0] == ErrorCode.INVALID_REQUEST
+    for operation in (APPEND, SUBTRACT):
+        assert change(caller, ("cleanup.policy", operation, None))[0] == ErrorCode.INVALID_REQUEST
     assert replace(caller, {"retention.ms": None})[0] == ErrorCode.INVALID_REQUEST
 
 
 def test_a_setting_that_is_named_twice_is_ambiguous(caller: KafkaCaller) -> None:
     changes = [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)]
     assert change(caller, *changes)[0] == ErrorCode.INVALID_REQUEST
+    items = [("cleanup.policy", APPEND, "compact"), ("cleanup.policy", SUBTRACT, "delete")]
+    assert change(caller, *items)[0] == ErrorCode.INVALID_REQUEST
 
 
 def test_a_resource_that_is_named_twice_is_not_changed(caller: KafkaCaller) -> None:

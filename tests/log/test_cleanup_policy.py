@@ -130,6 +130,36 @@ def test_an_altered_topic_begins_it_too(driven: DrivenLog) -> None:
     assert (features(driven), shown(driven)["cleanup_policy"]) == (COMPACT_TOPICS.encode(), "compact")
 
 
+def remove_items(driven: DrivenLog, *items: str, topic: str = TOPIC) -> TopicConfigs:
+    change = TopicToAlter(topic, b"", SettingsChange({}, removed_items={"cleanup_policy": items}))
+    altered = driven.topics.alter_topic_configs(AlterTopicConfigs([change]), CONTEXT)
+    driven.flush()
+    return altered.result()[0]
+
+
+def test_a_topic_of_which_only_compact_is_left_begins_it_too(driven: DrivenLog) -> None:
+    assert code(remove_items(driven, "delete")) is ErrorCode.INVALID_CONFIG
+    assert alter(driven, BOTH).error is None
+    assert remove_items(driven, "purge").error is None
+    assert features(driven) is None
+    assert remove_items(driven, "delete").error is None
+    assert (features(driven), shown(driven)["cleanup_policy"]) == (COMPACT_TOPICS.encode(), "compact")
+
+
+def test_changes_of_a_list_follow_each_other_before_they_are_durable(driven: DrivenLog) -> None:
+    changes = [
+        SettingsChange({}, added_items={"cleanup_policy": ["compact"]}),
+        SettingsChange({}, removed_items={"cleanup_policy": ["compact"]}),
+    ]
+    altered = [
+        driven.topics.alter_topic_configs(AlterTopicConfigs([TopicToAlter(TOPIC, b"", each)]), CONTEXT)
+        for each in changes
+    ]
+    driven.flush()
+    assert [each.result()[0].error for each in altered] == [None, None]
+    assert shown(driven)["cleanup_policy"] == "delete"
+
+
 @pytest.mark.parametrize(("flushes", "kept_groups"), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)])
 def test_no_crash_leaves_the_topic_without_the_feature(flushes: int, kept_groups: int) -> None:
     driven = DrivenLog()

@@ -171,6 +171,18 @@ class Outdated(Refused):
     Source: KIP-588 (Kafka never got its separate answer for a timeout); spec transactions 3.10."""
 
 
+class NotInTransaction(Refused):
+    """Refusal of a client of version 1 that writes to a partition or group which is not in its open transaction.
+
+    The code is INVALID_TXN_STATE. Kafka has TRANSACTION_ABORTABLE for clients that know it (KIP-890)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_TXN_STATE, message)
+
+    def __reduce__(self) -> tuple[type[NotInTransaction], tuple[str]]:
+        return type(self), (self.message,)
+
+
 class UnknownOutcome(CoordinatorError):
     """The change may or may not be durable; the caller must repeat it under the same identity, or ask.
 

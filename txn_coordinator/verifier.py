@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import ErrorCode, NotInTransaction, Refused
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.ports import Membership, OutcomeNumber
 from coordinator_runtime.runtime import Runtime
@@ -38,8 +38,7 @@ class CoordinatorVerifier:
             except Refused as refusal:
                 raise _of_data_plane(refusal) from None
             if ordinal not in decision.reply:
-                raise Refused(
-                    ErrorCode.INVALID_TXN_STATE,
+                raise NotInTransaction(
                     "the partition is not in the transaction; call AddPartitionsToTxn before Produce, or use client "
                     "version 2, which adds it by itself",
                 )

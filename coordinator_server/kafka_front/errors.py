@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, UnknownOutcome
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, NotInTransaction, UnknownOutcome
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.older_codes import known_code
 
@@ -61,8 +61,15 @@ def code_for(key: ApiKey, version: int, error: CoordinatorError | None) -> int:
         return 0
     if isinstance(error, FrontRefused):
         return error.number
-    # Clients repeat a call whose outcome is unknown, and the repetition is idempotent.
-    code = ErrorCode.REQUEST_TIMED_OUT if isinstance(error, UnknownOutcome) else error.code
+    code = _code(error)
     if code is ErrorCode.THROTTLING_QUOTA_EXCEEDED and version < _QUOTAS_SINCE.get(key, version + 1):
         return _WITHOUT_CAPACITY.get(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return known_code(key, version, code)
+
+
+def _code(error: CoordinatorError) -> ErrorCode:
+    """Return the code of an error for clients that know all codes."""
+    if isinstance(error, UnknownOutcome):
+        # Clients repeat such a call, and the repetition is idempotent.
+        return ErrorCode.REQUEST_TIMED_OUT
+    return ErrorCode.TRANSACTION_ABORTABLE if isinstance(error, NotInTransaction) else error.code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
+from coordinator_protocol.errors import ErrorCode, NotInTransaction, Refused, UnknownOutcome
 from coordinator_server.kafka_front.apis import APIS, ApiKey
 from coordinator_server.kafka_front.errors import code_for
 
@@ -66,6 +66,22 @@ TABLE = (
 def test_a_version_gets_the_code_that_it_knows(key: ApiKey, version: int, code: ErrorCode, answer: ErrorCode) -> None:
     assert APIS[key].has(version)
     assert code_for(key, version, Refused(code, "")) == answer
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "answer"),
+    [
+        (ApiKey.PRODUCE, 10, CODE.INVALID_TXN_STATE),
+        (ApiKey.PRODUCE, 11, CODE.TRANSACTION_ABORTABLE),
+        (ApiKey.TXN_OFFSET_COMMIT, 3, CODE.INVALID_TXN_STATE),
+        (ApiKey.TXN_OFFSET_COMMIT, 4, CODE.TRANSACTION_ABORTABLE),
+    ],
+)
+def test_what_is_not_in_the_transaction_asks_for_an_abort_where_clients_know_it(
+    key: ApiKey, version: int, answer: ErrorCode
+) -> None:
+    assert code_for(key, version, NotInTransaction("")) == answer
+    assert code_for(key, version, Refused(CODE.INVALID_TXN_STATE, "")) == CODE.INVALID_TXN_STATE
 
 
 def test_the_table_has_every_version_of_the_codes_of_transactions() -> None:

@@ -210,8 +210,9 @@ def test_a_client_of_transaction_version_2_opens_the_transaction_by_its_first_ba
 def test_a_client_of_transaction_version_1_adds_the_partition_first(world: World, log: KafkaLog) -> None:
     producer = identity(world, "orders")
     records = batch("a", producer=producer, is_transactional=True)
-    early = log.produce(records, version=IMPLICIT - 1, transactional_id="orders")
-    assert early.error_code == ErrorCode.INVALID_TXN_STATE
+    for version, code in ((10, ErrorCode.INVALID_TXN_STATE), (IMPLICIT - 1, ErrorCode.TRANSACTION_ABORTABLE)):
+        early = log.produce(records, version=version, transactional_id="orders")
+        assert early.error_code == code
     added = world.add("orders", producer, ["t-0"])
     world.settle()
     assert added.result()

@@ -151,10 +151,15 @@ def test_offsets_of_version_1_come_after_their_group(producer: KafkaProducer, ve
     assert producer.world.offsets.fetches("t-0") == {"t-0": 7}
 
 
-@pytest.mark.parametrize("version", [0, 4])
-def test_offsets_of_version_1_without_their_group_are_refused(producer: KafkaProducer, version: int) -> None:
-    assert producer.adds("t-0") == {"t-0": OK}
-    assert producer.commits_offset("t-0", 7, version) is ErrorCode.INVALID_TXN_STATE
+@pytest.mark.parametrize("is_open", [True, False])
+@pytest.mark.parametrize("version", range(5))
+def test_offsets_of_version_1_without_their_group_are_refused(
+    producer: KafkaProducer, version: int, *, is_open: bool
+) -> None:
+    if is_open:
+        assert producer.adds("t-0") == {"t-0": OK}
+    expected = ErrorCode.INVALID_TXN_STATE if version < 4 else ErrorCode.TRANSACTION_ABORTABLE
+    assert producer.commits_offset("t-0", 7, version) is expected
 
 
 def test_offsets_of_version_2_bring_their_group(producer: KafkaProducer) -> None:

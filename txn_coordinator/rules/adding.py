@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import ErrorCode, NotInTransaction, Refused
 from coordinator_protocol.limits import Limits
 from txn_coordinator.fencing import not_current
 from txn_coordinator.rules.ending import being_completed, check_not_decided
@@ -75,10 +75,9 @@ def verify(current: Transaction, identity: Identity, partitions: frozenset[int])
 
 
 def check_group(current: Transaction, identity: Identity, group: str) -> None:
-    """Raise Refused as `verify`, or INVALID_TXN_STATE if the group is not in the open transaction."""
+    """Raise Refused as `verify`, or NotInTransaction if the group is not in the open transaction."""
     if not _takes_more(current, identity) or group not in current.groups:
-        raise Refused(
-            ErrorCode.INVALID_TXN_STATE,
+        raise NotInTransaction(
             f"group {group!a:.300} is not in the transaction of {current.transactional_id!a}; call AddOffsetsToTxn "
             "before TxnOffsetCommit, or use client version 2, which adds it by itself",
         )

@@ -45,6 +45,15 @@ _MEMBER_ID_FIRST_SINCE: Final = 4
 _NO_PROTOCOL_SINCE: Final = 7
 """First JoinGroup whose answer may leave out the name of the protocol."""
 _SKIP_ASSIGNMENT_SINCE: Final = 9
+_MEMBER_ID_REPEATED: Final = frozenset(
+    {
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+"""Refusals of a JoinGroup in which Kafka repeats the member id. In others it leaves it out."""
 _PROTOCOL_NAMED_SINCE: Final = 5
 """First SyncGroup that must name the protocol, and its type."""
 _SEVERAL_LEAVE_SINCE: Final = 3
@@ -130,11 +139,15 @@ def _joined(joined: Joined) -> JoinGroupResponse:
 
 
 def _join_refused(request: JoinGroupRequest, exchange: KafkaExchange, error: CoordinatorError) -> JoinGroupResponse:
-    """Return a refusal with the member id to go on with, mostly that of the request."""
+    """Return a refusal with the member id to go on with, or that of the request where Kafka repeats it."""
+    if isinstance(error, JoinRefused):
+        member_id = error.member_id
+    else:
+        member_id = request.member_id if error.code in _MEMBER_ID_REPEATED else ""
     return JoinGroupResponse(
         error_code=exchange.code(error),
         protocol_name=None if exchange.version >= _NO_PROTOCOL_SINCE else "",
-        member_id=error.member_id if isinstance(error, JoinRefused) else request.member_id,
+        member_id=member_id,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from coordinator_protocol.errors import CoordinatorError
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Committer, Membership, NamedOffset, PartitionName
 from coordinator_server.kafka_front.apis import ApiKey
@@ -39,15 +39,19 @@ from coordinator_server.kafka_front.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from coordinator_server.kafka_front.partition_names import by_topic, topic_id_of, without_repetitions
+from coordinator_server.kafka_front.partition_names import (
+    Refusals,
+    by_topic,
+    in_kafkas_order,
+    topic_id_of,
+    without_repetitions,
+)
 from coordinator_server.kafka_front.uuids import ZERO_UUID
 from group_coordinator.committed.requests import OffsetCommit, OffsetDelete, TxnOffsetCommit
 from group_coordinator.committed.service import OffsetService
 
 _DEFAULT_RETENTION: Final = -1
 """Retention of an OffsetCommit that leaves it to the server."""
-
-Errors = Iterable[tuple[PartitionName, CoordinatorError | None]]
 
 
 def offset_handlers(service: OffsetService) -> Iterator[tuple[ApiKey, ApiHandler]]:
@@ -66,6 +70,8 @@ class CommittedOffsets:
         self._service = service
 
     def commit(self, request: OffsetCommitRequest, exchange: KafkaExchange) -> Pending[OffsetCommitResponse]:
+        if not request.group_id and request.generation_id_or_member_epoch >= 0:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, "the group has no name, so it has no members and generations")
         retention_ms = request.retention_time_ms
         offsets = _offsets(request, exchange)
         command = OffsetCommit(
@@ -125,11 +131,11 @@ def _offset(name: PartitionName, given: OffsetCommitRequestPartition | TxnOffset
     )
 
 
-def _each(offsets: Iterable[NamedOffset], errors: Iterable[CoordinatorError | None]) -> Errors:
+def _each(offsets: Iterable[NamedOffset], errors: Iterable[CoordinatorError | None]) -> Refusals:
     return zip([named.name for named in offsets], errors, strict=True)
 
 
-def _committed(exchange: KafkaExchange, errors: Errors) -> OffsetCommitResponse:
+def _committed(exchange: KafkaExchange, errors: Refusals) -> OffsetCommitResponse:
     topics = [
         OffsetCommitResponseTopic(
             name=topic,
@@ -139,7 +145,7 @@ def _committed(exchange: KafkaExchange, errors: Errors) -> OffsetCommitResponse:
                 for partition, error in partitions
             ],
         )
-        for (topic, topic_id), partitions in by_topic(errors).items()
+        for (topic, topic_id), partitions in by_topic(in_kafkas_order(errors)).items()
     ]
     return OffsetCommitResponse(topics=topics)
 
@@ -150,7 +156,7 @@ def _commit_refused(
     return _committed(exchange, [(named.name, error) for named in _offsets(request, exchange)])
 
 
-def _txn_committed(exchange: KafkaExchange, errors: Errors) -> TxnOffsetCommitResponse:
+def _txn_committed(exchange: KafkaExchange, errors: Refusals) -> TxnOffsetCommitResponse:
     topics = [
         TxnOffsetCommitResponseTopic(
             name=topic,
@@ -159,7 +165,7 @@ def _txn_committed(exchange: KafkaExchange, errors: Errors) -> TxnOffsetCommitRe
                 for partition, error in partitions
             ],
         )
-        for (topic, _id), partitions in by_topic(errors).items()
+        for (topic, _id), partitions in by_topic(in_kafkas_order(errors)).items()
     ]
     return TxnOffsetCommitResponse(topics=topics)
 
@@ -181,7 +187,7 @@ def _deleted(
                 for partition, error in partitions
             ],
         )
-        for (topic, _id), partitions in by_topic(zip(names, errors, strict=True)).items()
+        for (topic, _id), partitions in by_topic(in_kafkas_order(zip(names, errors, strict=True))).items()
     ]
     return OffsetDeleteResponse(topics=topics)
 

@@ -41,6 +41,8 @@ _NO_OFFSET: Final = -1
 _NO_LEADER_EPOCH: Final = -1
 _UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 """Refusals of a partition that does not exist."""
+_TOPIC_REFUSED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+"""Refusals of a topic, of which the group is not asked."""
 
 Found = tuple[Offset | None, CoordinatorError | None]
 """Offset of a partition, or the refusal; neither if nothing is committed."""
@@ -164,7 +166,13 @@ def _offsets(
     # A refused group has no offsets, and neither has one without a name.
     known = dict(zip(_asked_for(asked.topics, exchange), values, strict=True)) if values else {}
     none: Found = (None, found.refusal)
-    return by_topic((name, known.get(name, none)) for name in _names(asked.topics, exchange))
+    topics = by_topic((name, known.get(name, none)) for name in _names(asked.topics, exchange))
+    # As in Kafka, topics of which it asks no group are the last.
+    return dict(sorted(topics.items(), key=lambda each: _is_unasked(each[1])))
+
+
+def _is_unasked(partitions: Iterable[tuple[int, Found]]) -> bool:
+    return all(error is not None and error.code in _TOPIC_REFUSED for _partition, (_offset, error) in partitions)
 
 
 def _partition(kind: type[PartitionT], exchange: KafkaExchange, partition: int, found: Found) -> PartitionT:

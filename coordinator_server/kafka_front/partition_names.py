@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
+from coordinator_protocol.errors import CoordinatorError, ErrorCode
 from coordinator_runtime.ports import PartitionName
 from coordinator_server.kafka_front.exchange import KafkaExchange
 
 _OFFSETS_BY_ID_SINCE: Final = 10
 """First OffsetCommit and OffsetFetch with topic ids instead of names."""
 
+_REFUSED_BY_NAME: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Refusals of a partition because of its name, before its group is asked."""
+
 T = TypeVar("T")
+Refusals = Iterable[tuple[PartitionName, CoordinatorError | None]]
 
 
 def named(topic: str, partitions: Iterable[int]) -> list[PartitionName]:
@@ -35,3 +47,13 @@ def by_topic(items: Iterable[tuple[PartitionName, T]]) -> dict[tuple[str, bytes]
     for (topic, topic_id, partition), value in items:
         grouped.setdefault((topic, topic_id), []).append((partition, value))
     return grouped
+
+
+def is_refused_by_name(error: CoordinatorError | None) -> bool:
+    """Return True if a partition was refused before its group was asked."""
+    return error is not None and error.code in _REFUSED_BY_NAME
+
+
+def in_kafkas_order(errors: Refusals) -> Refusals:
+    """Return the partitions as Kafka orders them in answers about offsets: those first of which it asks no group."""
+    return sorted(errors, key=lambda each: not is_refused_by_name(each[1]))

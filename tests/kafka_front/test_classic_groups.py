@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.pending import Pending
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.messages.heartbeat_request import HeartbeatRequest
@@ -120,6 +120,19 @@ def test_a_refused_join_names_no_protocol(world: World, version: int, name: str 
     refused = member.join().result()
     assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert (refused.protocol_name, refused.protocol_type) == (name, None)
+
+
+def test_a_refused_join_repeats_the_member_id_where_kafka_does(world: World) -> None:
+    """Kafka leaves it out if a consumer group refuses, or the coordinator cannot serve."""
+    refused = Joiner(world, member_id="unknown").join().result()
+    assert (refused.error_code, refused.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "unknown")
+    world.consumers.stable(world.consumers.member())
+    # What it subscribes to cannot be read.
+    refused = Joiner(world, member_id="unknown").join().result()
+    assert (refused.error_code, refused.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+    request = JoinGroupRequest(group_id="g", member_id="m")
+    loading = Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loading")
+    assert KafkaCaller(world).refused(ApiKey.JOIN_GROUP, 9, request, loading).member_id == ""
 
 
 def test_a_join_of_version_0_waits_for_others_as_long_as_its_session(world: World) -> None:

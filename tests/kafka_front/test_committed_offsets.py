@@ -142,6 +142,27 @@ def test_an_unknown_topic_id_is_refused_alone(world: World) -> None:
     assert answered == {"foo-0": 0, "foo-6": UNKNOWN, "?-0": ErrorCode.UNKNOWN_TOPIC_ID}
 
 
+@pytest.mark.parametrize(("version", "none"), [(9, "none-0"), (10, "?-0")])
+def test_what_no_group_is_asked_for_is_the_first_of_an_answer_to_a_commit(
+    world: World, version: int, none: str
+) -> None:
+    answered = commit(world, version, {"foo-0": 3, "bar-6": 3, "bar-0": 3, "foo-6": 3, "none-0": 3})
+    assert [*answered] == ["bar-6", "bar-0", "foo-6", "foo-0", none]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(2, ErrorCode.ILLEGAL_GENERATION), (8, ErrorCode.ILLEGAL_GENERATION), (9, 69), (10, 69)]
+)
+def test_a_group_without_a_name_has_no_members(world: World, version: int, code: int) -> None:
+    answered = commit(world, version, {"foo-0": 3}, group_id="", member_id="m", generation_id_or_member_epoch=0)
+    assert answered == {"foo-0": code}
+
+
+@pytest.mark.parametrize("version", [2, 10])
+def test_offsets_of_a_group_without_a_name_are_not_kept(world: World, version: int) -> None:
+    assert commit(world, version, {"foo-0": 3}, group_id="") == {"foo-0": ErrorCode.INVALID_GROUP_ID}
+
+
 def test_metadata_and_leader_epoch_come_back(world: World) -> None:
     commit(world, 6, {"foo-0": 3}, committed_leader_epoch=0, committed_metadata="note")
     commit(world, 6, {"foo-1": 3}, committed_metadata=None)
@@ -195,6 +216,7 @@ def test_only_an_unknown_topic_id_is_an_error(world: World) -> None:
     commit(world, 2, {"foo-0": 3})
     answered = fetched(world, 10, "none-0", "foo-0", "foo-77")
     assert answered == {"?-0": (-1, ErrorCode.UNKNOWN_TOPIC_ID), "foo-0": (3, 0), "foo-77": (-1, 0)}
+    assert [*answered] == ["foo-0", "foo-77", "?-0"], "topics of which no group is asked are the last"
 
 
 @pytest.mark.parametrize("version", range(2, 11))
@@ -292,6 +314,7 @@ def test_offsets_are_deleted(world: World) -> None:
         f"{each.name}-{part.partition_index}": part.error_code for each in response.topics for part in each.partitions
     }
     assert codes == {"foo-0": OK, "none-0": UNKNOWN}
+    assert [*codes] == ["none-0", "foo-0"], "topics of which no group is asked are the first"
     assert world.offsets.fetches("foo-0", "foo-1") == {"foo-0": -1, "foo-1": 4}
 
 

@@ -78,11 +78,12 @@ class ConsumerGroupCalls:
                 return NOT_ASKED
             return self._access.of(exchange.context, ResourceType.GROUP, group_id)
 
+        found = self._service.describe(request.group_ids, exchange.context, includes_revoked=True)
         groups = [
             _refused_group(described.group_id, exchange, described.refusal)
             if described.refusal is not None
             else _described_group(described, operations(described.group_id))
-            for described in self._service.describe(request.group_ids, exchange.context)
+            for described in found
         ]
         return settled(ConsumerGroupDescribeResponse(groups=groups))
 

@@ -132,8 +132,11 @@ class ConsumerService:
             shares.append(TopicShare("" if shape is None else shape.topic, topic_id, sorted(partitions)))
         return tuple(sorted(shares, key=lambda share: (share.topic, share.topic_id)))
 
-    def describe(self, group_ids: Iterable[str], context: CallContext) -> list[ConsumerGroupDescription]:
-        """Describe consumer groups as they are on disk, in the given order.
+    def describe(
+        self, group_ids: Iterable[str], context: CallContext, *, includes_revoked: bool = False
+    ) -> list[ConsumerGroupDescription]:
+        """Describe consumer groups as they are on disk, in the given order. With `includes_revoked`, partitions that a
+        member has yet to revoke count as assigned to it.
 
         Each group is refused on its own: GROUP_AUTHORIZATION_FAILED; INVALID_GROUP_ID; GROUP_ID_NOT_FOUND, also for a
         group of another kind; NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
@@ -141,12 +144,12 @@ class ConsumerService:
         described = []
         for group_id in group_ids:
             try:
-                described.append(self._describe(group_id, context))
+                described.append(self._describe(group_id, context, includes_revoked=includes_revoked))
             except Refused as refusal:
                 described.append(ConsumerGroupDescription(group_id, refusal))
         return described
 
-    def _describe(self, group_id: str, context: CallContext) -> ConsumerGroupDescription:
+    def _describe(self, group_id: str, context: CallContext, *, includes_revoked: bool) -> ConsumerGroupDescription:
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
         shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
@@ -155,8 +158,12 @@ class ConsumerService:
             what = "there is no group" if group is None else f"{group.kind} is the kind of group"
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id!a:.300}; list the groups")
         views = sorted(group.durable_members(), key=lambda view: view.member.member_id)
+        assigned = {
+            view.member.member_id: view.assignment.held() if includes_revoked else view.assignment.assigned
+            for view in views
+        }
         for view in views:
-            held = {*view.assignment.assigned, *view.target}
+            held = {*assigned[view.member.member_id], *view.target}
             shown = {shape.topic for topic_id in held if (shape := self._topics.shape_of_id(topic_id)) is not None}
             self._check_subscription(shown | view.member.subscription.names, context)
         epochs = group.durable_epochs()
@@ -164,7 +171,7 @@ class ConsumerService:
             MemberDescription(
                 view.member,
                 view.assignment.member_epoch,
-                self._shares(view.assignment.assigned),
+                self._shares(assigned[view.member.member_id]),
                 self._shares(view.target),
             )
             for view in views

@@ -109,6 +109,11 @@ class CurrentAssignment(Struct, frozen=True):
     pending_revocation: Held = field(default_factory=dict)
     """Partitions that it must revoke. No other member gets them until it confirms that."""
 
+    def held(self) -> Held:
+        """Return all partitions of the member, those that it must revoke included."""
+        topics = {**self.assigned, **self.pending_revocation}
+        return {each: {**self.assigned.get(each, {}), **self.pending_revocation.get(each, {})} for each in topics}
+
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
         """Return the epoch in which the member was given a partition that it holds; None if it does not hold it."""
         for held in (self.assigned, self.pending_revocation):

@@ -186,6 +186,16 @@ def test_a_group_is_described(world: World) -> None:
     assert group.authorized_operations == NOT_ASKED
 
 
+def test_a_member_is_described_with_partitions_that_it_has_yet_to_revoke(world: World) -> None:
+    first = KafkaConsumer(world, "first")
+    first.joins("foo")
+    KafkaConsumer(world, "second").joins("foo")
+    assert len(assigned(first.beats())[topic_id(world, "foo")]) == 3
+    (member, _other) = described(world).members
+    (share,), (target,) = member.assignment.topic_partitions, member.target_assignment.topic_partitions
+    assert (share.partitions, len(target.partitions)) == (list(range(6)), 3)
+
+
 def test_the_operations_on_a_group_are_told_on_request(world: World) -> None:
     KafkaConsumer(world).joins("foo")
     group = described(world, include_authorized_operations=True)

@@ -84,8 +84,8 @@ final class Workers {
     }
 
     /**
-     * A worker after its first operation, which loads classes and finds coordinators. On a busy machine the first
-     * commit of a producer was seen to fail with INVALID_TXN_STATE, on our server and on a flushed broker.
+     * A worker after its first operation, which loads classes and finds coordinators. On a busy machine a commit may fail
+     * with INVALID_TXN_STATE, because the client lets EndTxn overtake its batches (docs/kafka.md).
      */
     private static Worker opened(Opener opener, int number, Map<String, Integer> failures) throws Exception {
         while (true) {

@@ -7,205 +7,30 @@ it committed stands. What was aborted is read by nobody. One whose end nobody kn
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
-from threading import Condition, Thread
-from types import TracebackType
-from typing import Any, Final, Self
 
 import pytest
 
-from coordinator_client import Admin, read
-from tests.harness.kafka_socket import kafka_address
 from tests.harness.of_commit import first_seed
-from tests.harness.server_process import ROOT, ServerProcess
+from tests.kafka_front.kill_storm import ENVIRONMENT, Client, Storm, check_readers
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.kill]
-
-TOPIC: Final = "payments"
-PARTITIONS: Final = 3
-KILLS: Final = 10
-PROGRESS: Final = 4
-"""How many transactions of each producer come to an end between two kills."""
-SETTINGS: Final = ("--set", "producer_epoch_max=3")
-"""Epochs run out, so producers get new ids."""
-
-
-@dataclass(slots=True)
-class Told:
-    """One transaction, as its producer told it."""
-
-    values: list[str]
-    group: str
-    offset: int
-    fate: str = "unknown"
-
-
-@dataclass(slots=True)
-class Client:
-    """A producer, of which one process follows another."""
-
-    kind: str
-    transactional_id: str
-    address: Callable[[], str]
-    news: Condition
-    told: list[Told] = field(default_factory=list)
-    is_gone: bool = False
-    """Its process said its last word."""
-    _life: int = 0
-    _process: subprocess.Popen[str] | None = None
-    _listener: Thread | None = None
-
-    def start(self) -> None:
-        """Start the next process."""
-        self._life += 1
-        self.is_gone = False
-        self._process = subprocess.Popen(
-            program(self.kind, self.address(), self.transactional_id, str(self._life)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        )
-        self._listener = Thread(target=self._listen, args=(self._process.stdout,))
-        self._listener.start()
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._gone()
-
-    def end(self) -> None:
-        """Let it finish its transaction. It ends well."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        assert self._gone() == 0, f"{self.transactional_id} failed"
-
-    @property
-    def ended_count(self) -> int:
-        return sum(1 for each in self.told if each.fate != "unknown")
-
-    def _gone(self) -> int:
-        assert self._process is not None
-        assert self._listener is not None
-        self._listener.join()
-        with self._process as process:
-            return process.wait()
-
-    def _listen(self, lines: Any) -> None:
-        for line in lines:
-            said = json.loads(line)
-            with self.news:
-                if "fate" in said:
-                    self.told[-1].fate = said["fate"]
-                else:
-                    self.told.append(Told(said["began"], said["group"], said["offset"]))
-                self.news.notify_all()
-        with self.news:
-            self.is_gone = True
-            self.news.notify_all()
-
-
-class Storm:
-    """A server with its clients. `rage` kills them; `calm` lets all of them end."""
-
-    def __init__(self, directory: Path, seed: int) -> None:
-        self._rng = Random(seed)
-        self._news = Condition()
-        self.server = ServerProcess(directory, *SETTINGS, "--set", "kafka_listen=127.0.0.1:0")
-        self.kafka = ""
-        """Address of Kafka's protocol."""
-        self.clients = [
-            Client("kafka", "kafka-0", lambda: self.kafka, self._news),
-            Client("kafka", "kafka-1", lambda: self.kafka, self._news),
-            Client("sdk", "sdk-0", lambda: self.server.address, self._news),
-        ]
-
-    def __enter__(self) -> Self:
-        self.server.start()
-        self.kafka = str(kafka_address(self.server))
-        # It comes back where clients look for it.
-        self.server.arguments = (*SETTINGS, "--set", f"kafka_listen={self.kafka}")
-        with Admin(self.server.address) as admin:
-            admin.create_topic(TOPIC, PARTITIONS)
-        for client in self.clients:
-            client.start()
-        return self
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is not None:
-            error.add_note(f"the server wrote:\n{self.server.output}")
-            for client in self.clients:
-                client.kill()
-        self.server.kill()
-
-    def rage(self) -> None:
-        for number in range(KILLS):
-            self._wait_for_progress()
-            if number % 3 == 2:
-                client = self._rng.choice(self.clients)
-                client.kill()
-                client.start()
-            else:
-                self.server.kill()
-                self.server.start()
-
-    def calm(self) -> None:
-        self._wait_for_progress()
-        for client in self.clients:
-            client.end()
-
-    def _wait_for_progress(self) -> None:
-        """Until every client got something done, and one of them, at random, has just begun a transaction."""
-        aims = [client.ended_count + PROGRESS for client in self.clients]
-        victim = self._rng.choice(self.clients)
-
-        def is_there() -> bool:
-            assert not any(client.is_gone for client in self.clients), "a producer ended on its own"
-            counts = [client.ended_count for client in self.clients]
-            return all(map(int.__ge__, counts, aims)) and victim.told[-1].fate == "unknown"
-
-        with self._news:
-            self._news.wait_for(is_there)
-
-
-ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
 def program(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "tests.kafka_front.killed_producer", *arguments]
 
 
-def check(told: list[Told], values: list[str], who: str) -> None:
-    """Raise for the first transaction of which a reader sees something else than its producer was told."""
-    seen = Counter(values)
-    repeated = [value for value, count in seen.items() if count > 1]
-    assert not repeated, f"{who} reads twice: {repeated}"
-    for each in told:
-        visible = [value for value in each.values if value in seen]
-        if each.fate == "committed":
-            assert visible == each.values, f"{who} misses a part of {each}: {visible}"
-        elif each.fate == "aborted":
-            assert not visible, f"{who} reads {visible} of {each}"
-        else:
-            assert visible in ([], each.values), f"{who} reads {visible} of {each}"
-    strange = set(seen) - {value for each in told for value in each.values}
-    assert not strange, f"{who} reads what nobody wrote: {strange}"
+def by_librdkafka(transactional_id: str) -> Client:
+    return Client(transactional_id, lambda storm, life: program("kafka", storm.kafka, transactional_id, str(life)))
 
 
-def check_offset(told: list[Told], offset: int, seen: set[str]) -> None:
-    """The offset is that of the last transaction that is visible."""
-    committed = [each.offset for each in told if each.fate == "committed" or seen.issuperset(each.values)]
-    assert offset == committed[-1], f"{offset} is committed, and not {committed[-1]}"
+def by_sdk(transactional_id: str) -> Client:
+    return Client(
+        transactional_id, lambda storm, life: program("sdk", storm.server.address, transactional_id, str(life))
+    )
 
 
 @pytest.mark.parametrize("number", range(2))
@@ -213,26 +38,13 @@ def test_acknowledged_transactions_outlive_kills(number: int, tmp_path: Path, re
     pytest.importorskip("confluent_kafka", reason="the environment is older than the lock")
     seed = first_seed(request.config.getoption("--commit")) + number
     print(f"seed {seed}")
-    with Storm(tmp_path / "data", seed) as storm:
+    clients = [by_librdkafka("kafka-0"), by_librdkafka("kafka-1"), by_sdk("sdk-0")]
+    with Storm(tmp_path / "data", seed, clients) as storm:
         storm.rage()
         storm.calm()
-        groups = [client.told[0].group for client in storm.clients if client.kind == "kafka"]
+        groups = [client.told[0].group for client in clients[:2]]
         shown = subprocess.run(
             program("read", storm.kafka, *groups), stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT
         )
         found = json.loads(shown.stdout)
-        by_sdk: list[list[str]] = [[] for _ in range(PARTITIONS)]
-        for record in read(TOPIC, storm.server.address):
-            by_sdk[record.partition].append((record.value or b"").decode())
-        told = [each for client in storm.clients for each in client.told]
-        values = [value for partition in found["values"] for value in partition]
-        check(told, values, "a Kafka consumer")
-        assert by_sdk == found["values"], "the SDK and a Kafka consumer read the same, in the same order"
-        with Admin(storm.server.address) as admin:
-            for client, group in zip(storm.clients, groups, strict=False):
-                check_offset(client.told, found["offsets"][group], {*values})
-                (by_admin,) = admin.group_offsets(group)
-                assert by_admin.committed is not None
-                assert by_admin.committed.offset == found["offsets"][group]
-    # A life of the server is no life of a producer that forgets what it knows.
-    assert all(client.ended_count >= KILLS * PROGRESS for client in storm.clients)
+        check_readers(storm, found["values"], found["offsets"])

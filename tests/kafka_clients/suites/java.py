@@ -41,6 +41,12 @@ def class_path(cache: Cache) -> str:
     return os.pathsep.join([str(target / "classes"), f"{target / 'lib'}/*"])
 
 
+def jars(cache: Cache) -> Path | None:
+    """Return the folder of jars, if an earlier run fetched Kafka's clients of this version. Nothing is fetched now."""
+    found = sorted(cache.directory.glob(f"java-*/lib/kafka-clients-{KAFKA_VERSION}.jar"))
+    return found[-1].parent if found else None
+
+
 def java(place: Place, *arguments: str | Path) -> Sequence[str | Path]:
     """Return the command that runs a class of Kafka's jars, or of ours."""
     return [program("java"), _MEMORY, "-cp", class_path(place.cache), *arguments]

@@ -61,7 +61,7 @@ class AclService:
         Raises Refused: CLUSTER_AUTHORIZATION_FAILED; INVALID_REQUEST, with the ACL at fault and the reason;
         POLICY_VIOLATION if there would be too many.
         """
-        require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        self.require_of_cluster(Permission.ALTER, context)
         _check_count(len(acls), "ACLs")
         for number, acl in enumerate(acls, start=1):
             try:
@@ -82,7 +82,7 @@ class AclService:
 
         Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
         """
-        require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        self.require_of_cluster(Permission.ALTER, context)
         _check_count(len(filters), "filters of ACLs")
         return self._change(
             Operation(
@@ -104,7 +104,7 @@ class AclService:
 
         Raises Refused CLUSTER_AUTHORIZATION_FAILED.
         """
-        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        self.require_of_cluster(Permission.DESCRIBE, context)
         found = sorted(filter(wanted.matches, self._acls.durable()), key=_order)
         return AclsChanged(tuple(found), self._acls.durable_version())
 
@@ -114,7 +114,7 @@ class AclService:
         Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
         """
         if question.principal != context.principal:
-            require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+            self.require_of_cluster(Permission.DESCRIBE, context)
         check_principal(question.principal)
         check_question(question.resource_type, question.name, question.permission)
         try:
@@ -123,6 +123,10 @@ class AclService:
             raise Refused(ErrorCode.INVALID_REQUEST, f"the host {question.host!a:.300} is no address") from None
         is_allowed, rule = self._access.explain(question)
         return AclAnswer(is_allowed, rule, question.principal in self._access.super_users, self._is_enforced)
+
+    def require_of_cluster(self, permission: Permission, context: CallContext) -> None:
+        """Return only if the caller has the permission for this server. Raises Refused CLUSTER_AUTHORIZATION_FAILED."""
+        require(self._authorizer, context, permission, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _check_count(count: int, what: str) -> None:

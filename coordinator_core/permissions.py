@@ -65,6 +65,8 @@ _ENDED: Final = (
     Ask(_P.ALTER, _CLUSTER, _ITEM, "or instead of two_phase_commit"),
 )
 
+OF_BROKER: Final = "of a broker, by Kafka's protocol"
+"""Case of questions that only Kafka's clients lead to: the SDK does not know brokers."""
 PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.FIND_COORDINATOR: (
         Ask(_P.DESCRIBE, _GROUP, _ITEM, "of a group"),
@@ -140,9 +142,13 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.DELETE_TOPICS: (Ask(_P.DELETE, _TOPIC, _ITEM),),
     Method.DESCRIBE_TOPICS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of each topic that is named; others are left out"),),
     Method.CREATE_PARTITIONS: (Ask(_P.ALTER, _TOPIC, _ITEM),),
-    Method.ALTER_TOPIC_CONFIGS: (Ask(_P.ALTER_CONFIGS, _TOPIC, _ITEM),),
+    Method.ALTER_TOPIC_CONFIGS: (
+        Ask(_P.ALTER_CONFIGS, _TOPIC, _ITEM),
+        Ask(_P.ALTER_CONFIGS, _CLUSTER, _ITEM, OF_BROKER),
+    ),
     Method.DESCRIBE_TOPIC_CONFIGS: (
         Ask(_P.DESCRIBE_CONFIGS, _TOPIC, _ITEM, "of each topic that is named; others are left out"),
+        Ask(_P.DESCRIBE_CONFIGS, _CLUSTER, _ITEM, OF_BROKER),
     ),
     Method.DELETE_RECORDS: (Ask(_P.DELETE, _TOPIC, _ITEM),),
     Method.PRODUCE: (

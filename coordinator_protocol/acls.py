@@ -103,7 +103,16 @@ PERMISSIONS_OF: Final[Mapping[ResourceType, frozenset[Permission]]] = {
     ResourceType.GROUP: frozenset({_P.READ, _P.DELETE, _P.DESCRIBE, _P.DESCRIBE_CONFIGS, _P.ALTER_CONFIGS}),
     ResourceType.TRANSACTIONAL_ID: frozenset({_P.WRITE, _P.DESCRIBE, _P.TWO_PHASE_COMMIT, _P.DECIDE}),
     ResourceType.CLUSTER: frozenset(
-        {_P.CREATE, _P.ALTER, _P.DESCRIBE, _P.CLUSTER_ACTION, _P.IDEMPOTENT_WRITE, _P.BACKUP}
+        {
+            _P.CREATE,
+            _P.ALTER,
+            _P.DESCRIBE,
+            _P.CLUSTER_ACTION,
+            _P.DESCRIBE_CONFIGS,
+            _P.ALTER_CONFIGS,
+            _P.IDEMPOTENT_WRITE,
+            _P.BACKUP,
+        }
     ),
 }
 """Operations of each resource type. A rule may name one of them, or all."""

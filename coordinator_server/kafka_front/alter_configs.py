@@ -17,6 +17,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from coordinator_core.assembly import Core
+from coordinator_protocol.acls import Permission
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
@@ -75,6 +76,7 @@ class AlterConfigApis:
     def __init__(self, core: Core) -> None:
         self._topics = core.log.topics
         self._groups = core.groups.administration
+        self._acls = core.admin.acls
 
     def replace_all(
         self, request: AlterConfigsRequest, exchange: KafkaExchange
@@ -137,6 +139,7 @@ class AlterConfigApis:
             )
             return self._groups.alter_config(command, exchange.context_of(Method.ALTER_GROUP_CONFIGS))
         if resource.resource_type == ConfigResource.BROKER:
+            self._acls.require_of_cluster(Permission.ALTER_CONFIGS, exchange.context)
             text = "settings of a server are in its configuration file, and cannot be changed from outside"
             raise Refused(ErrorCode.INVALID_REQUEST, text)
         raise no_such_resource(resource.resource_type)

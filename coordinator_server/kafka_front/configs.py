@@ -10,6 +10,7 @@ from enum import IntEnum
 from functools import partial
 
 from coordinator_core.assembly import Core
+from coordinator_protocol.acls import Permission
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, settled
@@ -47,6 +48,7 @@ class ConfigApi:
     def __init__(self, core: Core, settings: FrontSettings) -> None:
         self._topics = core.log.topics
         self._groups = core.groups.administration
+        self._acls = core.admin.acls
         self._config = core.config
         self._settings = settings
 
@@ -68,15 +70,19 @@ class ConfigApi:
             case ConfigResource.GROUP:
                 context = exchange.context_of(Method.DESCRIBE_GROUP_CONFIGS)
                 return group_settings(self._groups.describe_config(name, context), self._config.groups)
-            case ConfigResource.BROKER if not name:
-                # Settings that all brokers share and that can be changed: there are none.
-                return ()
-            case ConfigResource.BROKER if name == str(exchange.node.node_id):
-                return broker_settings(self._config, self._settings, exchange.node.node_id)
             case ConfigResource.BROKER:
-                text = f"there is no broker {name!a:.80}; the only one is {exchange.node.node_id}"
-                raise Refused(ErrorCode.INVALID_REQUEST, text)
+                self._acls.require_of_cluster(Permission.DESCRIBE_CONFIGS, exchange.context)
+                return self._of_broker(name, exchange.node.node_id)
         raise no_such_resource(resource.resource_type)
+
+    def _of_broker(self, name: str, node_id: int) -> Sequence[ShownSetting]:
+        if not name:
+            # Settings that all brokers share and that can be changed: there are none.
+            return ()
+        if name != str(node_id):
+            text = f"there is no broker {name!a:.80}; the only one is {node_id}"
+            raise Refused(ErrorCode.INVALID_REQUEST, text)
+        return broker_settings(self._config, self._settings, node_id)
 
     def _of_topic(self, name: str, exchange: KafkaExchange) -> Sequence[ShownSetting]:
         described = only(self._topics.describe_topic_configs(DescribeTopicConfigs([TopicName(name)]), exchange.context))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator_protocol.acls import Permission, ResourceType
+from coordinator_protocol.acls import CLUSTER_NAME, Permission, ResourceType
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.messages import alter_configs_request, incremental_alter_configs_request
@@ -448,6 +448,19 @@ def test_reading_and_changing_need_their_permissions() -> None:
     assert replace(caller, {})[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     interval = ("consumer.heartbeat.interval.ms", DELETE, None)
     assert change(caller, interval, kind=GROUP, name="workers")[0] == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_settings_of_this_server_need_permissions_of_the_cluster() -> None:
+    world = World(Guarded())
+    caller = KafkaCaller(world, CLERK)
+    this, wanted = str(NODE.node_id), ("message.max.bytes", SET, "1")
+    for name in (this, "", "77"):
+        assert describe(caller, BROKER, name).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    allow(world, (Permission.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME))
+    assert values(caller, BROKER, this)["node.id"] == this
+    assert change(caller, wanted, kind=BROKER, name=this)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    allow(world, (Permission.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME))
+    assert change(caller, wanted, kind=BROKER, name=this)[0] == ErrorCode.INVALID_REQUEST
 
 
 def test_a_refused_call_has_its_error_at_every_resource(caller: KafkaCaller) -> None:

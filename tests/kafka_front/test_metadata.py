@@ -244,6 +244,8 @@ def test_without_access_rules_everything_is_authorized(world: World) -> None:
         Permission.ALTER,
         Permission.DESCRIBE,
         Permission.CLUSTER_ACTION,
+        Permission.DESCRIBE_CONFIGS,
+        Permission.ALTER_CONFIGS,
         Permission.IDEMPOTENT_WRITE,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import fnmatch
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +14,9 @@ from typing import Final
 import msgspec
 
 EXPECTED: Final = Path(__file__).parent / "expected.toml"
+
+
+_OF_JAVA: Final = re.compile(r"(?P<class>[\w.]+)\.[\w ]+(?:\(|\[|$)")
 
 
 class Outcome(enum.StrEnum):
@@ -116,8 +120,7 @@ def record(result: SuiteResult, *, date: str, commit: str) -> Record:
     """Return what is kept of a run."""
     classes: dict[str, list[Case]] = {}
     for case in result.cases:
-        name, _dot, _test = case.name.partition("(")[0].rpartition(".")
-        classes.setdefault(name, []).append(case)
+        classes.setdefault(_class(case.name), []).append(case)
     return Record(
         suite=result.suite,
         client=result.client,
@@ -130,6 +133,12 @@ def record(result: SuiteResult, *, date: str, commit: str) -> Record:
         date=date,
         commit=commit,
     )
+
+
+def _class(case: str) -> str:
+    """Return the class in the name of a test in Java; empty for names of other kinds."""
+    found = _OF_JAVA.match(case)
+    return found["class"] if found is not None else ""
 
 
 def _tally(name: str, cases: Sequence[Case]) -> Tally:

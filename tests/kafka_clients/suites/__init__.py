@@ -14,7 +14,7 @@ SUITES: Final[tuple[Suite, ...]] = (
     kafka_integration.REQUESTS,
     kafka_tools.SUITE,
     streams.SUITE,
-    librdkafka.SUITE,
+    *librdkafka.SUITES,
     spark.SUITE,
     flink.SUITE,
 )

@@ -73,11 +73,16 @@ class Heartbeats:
         """Return the reply to a heartbeat as soon as there is something new for the member, and at the latest after the
         wait.
 
-        If a newer heartbeat of the member overtakes it, it is answered no later than that one.
+        If a newer heartbeat of the member overtakes it, it is answered no later than that one. Its answer is then that
+        of the newer one, unless the member leaves with that.
         """
         key = (request.group_id, request.member_id)
         older = self._unanswered.get(key)
         if older is None:
+            return self._decide(request, context, wait_ms, key)
+        if request.member_epoch < 0:
+            # The epoch of a leave is no answer to the older one.
+            older.conclude()
             return self._decide(request, context, wait_ms, key)
         # The owned partitions in an older heartbeat are out of date, so it must not be decided again.
         older.stop()
@@ -213,6 +218,19 @@ class _Unanswered:
         self._is_stopped = True
         if self._asked is not None:
             self._asked.cancel()
+
+    def conclude(self) -> None:
+        """Answer with the last decision, because the member leaves."""
+        if not self.is_undurable:
+            assert self.told is not None, "what was never told waits for the disk"
+            self.stop()
+            self.answer.succeed(self.told)
+            return
+        assert self.decided is not None, "it is not durable"
+        self._is_stopped = True
+        if self._asked is not self.decided and self._asked is not None:
+            self._asked.cancel()
+        self.decided.on_settled(self.answer.settle_as)
 
     def answer_beside(self, newer: Pending[HeartbeatReply]) -> None:
         """Answer with the last reply if no decision was made since. Otherwise answer as the newer heartbeat.

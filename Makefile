@@ -95,7 +95,7 @@ generate: ## Generate the Python code of the .proto files
 kafka-messages: venv ## Generate the codecs of Kafka's messages from the definitions in its clients' jar (ARGS="--jar FILE" without Maven)
 	@.venv/bin/python -m scripts.kafka_messages $(ARGS)
 
-kafka-clients: venv ## Run other people's Kafka clients, tools and tests against this tree: an hour (ARGS="--list", ARGS="--only kgo")
+kafka-clients: venv ## Run other people's Kafka clients, tools and tests against this tree: an hour and a half (ARGS="--list", ARGS="--only kgo")
 	@.venv/bin/python -m tests.kafka_clients --json tests/kafka_clients/results.json $(ARGS)
 
 promise: venv ## Add new messages and fields to proto/promised.txt, which `make check` compares with later ones

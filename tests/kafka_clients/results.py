@@ -40,12 +40,14 @@ class Reason(msgspec.Struct, frozen=True):
     """Cases of a suite that may fail, or that do not apply."""
 
     suite: str
+    """Name of a suite; `*` matches any text, here and in cases."""
     cases: tuple[str, ...]
-    """Names of cases; `*` matches any text."""
     reason: str
 
     def matches(self, suite: str, case: str) -> bool:
-        return suite == self.suite and any(fnmatch.fnmatchcase(case, pattern) for pattern in self.cases)
+        return fnmatch.fnmatchcase(suite, self.suite) and any(
+            fnmatch.fnmatchcase(case, pattern) for pattern in self.cases
+        )
 
 
 class Expectations(msgspec.Struct, frozen=True):

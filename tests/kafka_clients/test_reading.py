@@ -53,6 +53,14 @@ def test_a_test_that_did_not_end_failed() -> None:
     assert cases_of_number(["0001_multiobj"], ended) == [Case("0001_multiobj", Outcome.FAILED, "no broker")]
 
 
+def test_what_ended_before_a_crash_counts() -> None:
+    crashed = Finished(-6, "================= Test 0045_subscribe_update PASSED =================\nassertion failed\n")
+    assert cases_of_number(["0045_subscribe_update", "0045_many"], crashed) == [
+        Case("0045_subscribe_update", Outcome.PASSED),
+        Case("0045_many", Outcome.FAILED, "assertion failed"),
+    ]
+
+
 def test_a_runner_that_fails_after_its_tests_is_a_failure() -> None:
     first, last = cases_of_number(["0045_subscribe_update"], Finished(-6, _SUMMARY))
     assert (first.outcome, last.outcome) == (Outcome.PASSED, Outcome.FAILED)

@@ -52,6 +52,8 @@ _TEST: Final = re.compile(r"^    _TEST\((?P<name>\d{4}_\w+)(?P<rest>.*?)(?=^    
 _WITHOUT_BROKER: Final = re.compile(r"TEST_F_(LOCAL|MANUAL)")
 _SCENARIO: Final = re.compile(r'\.scenario = "(\w+)')
 _LINE: Final = re.compile(r"\|\s*(?P<name>\d{4}_\w+)\s*\|\s*(?P<verdict>PASSED|FAILED|SKIPPED) \|[^|]*\|(?P<text>.*)")
+_ENDED: Final = re.compile(r"=+ Test (?P<name>\d{4}_\w+) (?P<verdict>PASSED|FAILED|SKIPPED) =+(?P<text>)")
+"""Line at the end of each test. There is no summary after a crash."""
 _COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -279,9 +281,9 @@ def _permit_everything(place: Place, address: str, token: str) -> Finished:
 
 
 def cases_of_number(names: Sequence[str], finished: Finished, part: str = "") -> list[Case]:
-    """Return a case for each of these tests, which ran together. One that the summary leaves out did not end."""
+    """Return a case for each of these tests, which ran together. One without a verdict did not end."""
     output = _COLOR.sub("", finished.output)
-    found = {each["name"]: each for each in _LINE.finditer(output)}
+    found = {each["name"]: each for pattern in (_ENDED, _LINE) for each in pattern.finditer(output)}
     failure = re.search(r"### Test .*?###\n(?P<text>.*)", output)
     first_words = failure["text"].strip() if failure is not None else finished.last_line()
     cases = []

@@ -169,6 +169,48 @@ class TopicOffsets(Protocol):
         """Return operations that drop every offset of the topic, committed or pending, in all groups."""
 
 
+class ShareStates(Protocol):
+    """Port of share groups to the states of their share partitions.
+
+    A share partition is one partition as one share group reads it. Its state lives in a shard of its own kind, and its
+    operations are joined into the decision of the group that needs them. So a group and its states never differ."""
+
+    def initialize(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int) -> Operation:
+        """Return an operation that makes the state of a share partition, which begins where the settings of the group
+        say. Idempotent by state epoch. The shard of the partition must be served (`is_served`)."""
+
+    def delete(self, group_id: str, topic_id: bytes, partition: int) -> Operation:
+        """Return an operation that drops the state of a share partition. Success if there is none, and for a topic that
+        was deleted."""
+
+    def is_served(self, topic_id: bytes, partition: int) -> bool:
+        """Return True if the shard that holds the states of this partition is served here. False for a topic that does
+        not exist."""
+
+
+class NoShareStates:
+    """Share states of a server without their shards: no partition is ever initialised, so no share group reads any."""
+
+    def initialize(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int) -> Operation:
+        raise AssertionError("a partition that is not served is not initialised")
+
+    def delete(self, group_id: str, topic_id: bytes, partition: int) -> Operation:
+        raise AssertionError("what was never initialised is not deleted")
+
+    def is_served(self, topic_id: bytes, partition: int) -> bool:
+        return False
+
+
+NO_SHARE_STATES: Final = NoShareStates()
+
+
+class ReleaseShares(Struct, frozen=True):
+    """Effect: release at once every record that a member of a share group holds, because its membership ended."""
+
+    group_id: str
+    member_id: str
+
+
 class TransactionVerifier(Protocol):
     """Checks that the log makes with the transaction coordinator.
 

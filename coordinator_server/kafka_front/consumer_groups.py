@@ -31,12 +31,12 @@ from coordinator_server.kafka_front.messages.consumer_group_heartbeat_request im
 from coordinator_server.kafka_front.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from group_coordinator.consumer.requests import (
     ConsumerGroupDescription,
-    HeartbeatAnswer,
     HeartbeatRequest,
     MemberDescription,
-    TopicShare,
 )
 from group_coordinator.consumer.service import ConsumerService
+from group_coordinator.members import HeartbeatAnswer
+from group_coordinator.topics import TopicShare
 
 _OWN_MEMBER_ID_SINCE: Final = 1
 """First ConsumerGroupHeartbeat whose client makes the member id."""

@@ -19,9 +19,10 @@ from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Operat
 from group_coordinator.consumer import records
 from group_coordinator.consumer.computing import TargetResult, compute
 from group_coordinator.consumer.group import ConsumerGroup, timer_of_target
-from group_coordinator.consumer.targets import is_large, metadata_hash, shapes_of, target_task
+from group_coordinator.consumer.targets import is_large, target_task
 from group_coordinator.events import GroupNews, RebalanceCompleted, RebalanceStarted, TargetComputed
 from group_coordinator.shard import GroupShard
+from group_coordinator.topics import metadata_hash, shapes_of
 
 
 @dataclass(frozen=True, slots=True)

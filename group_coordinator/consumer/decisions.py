@@ -30,7 +30,7 @@ from group_coordinator.consumer.assigning import (
     the_group,
 )
 from group_coordinator.consumer.group import ConsumerGroup, cancelled_timers, rebalance_key
-from group_coordinator.consumer.requests import HeartbeatReply, HeartbeatRequest
+from group_coordinator.consumer.requests import HeartbeatRequest
 from group_coordinator.consumer.rules import (
     Destination,
     away,
@@ -40,11 +40,9 @@ from group_coordinator.consumer.rules import (
     is_repetition,
     reconcile,
     same_partitions,
-    unknown_member,
 )
 from group_coordinator.consumer.state import (
     AWAY_EPOCH,
-    LEAVE_EPOCH,
     NOT_YET,
     ConsumerMember,
     CurrentAssignment,
@@ -54,6 +52,7 @@ from group_coordinator.consumer.state import (
 )
 from group_coordinator.consumer.upgrade import decide_upgrade
 from group_coordinator.events import GroupCreated, GroupNews, LeaveReason, MemberJoined, MemberLeft
+from group_coordinator.members import LEAVE_EPOCH, HeartbeatReply, check_size, unknown_member
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import GroupKind
 
@@ -114,7 +113,7 @@ def _entry(shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest) -
     if member is None:
         if not request.is_join:
             raise unknown_member(group.group_id, request.member_id)
-        check_size(shard, group)
+        check_size(group.group_id, len(group.members), shard.config.consumer_size_max)
         return _Entry(None, NOT_YET)
     current = group.assignment(request.member_id)
     check_epoch(current, request.member_epoch, request.owned, crosses=request.crosses)
@@ -142,16 +141,6 @@ def _check_instance(group: ConsumerGroup, request: HeartbeatRequest, holder: str
         raise unknown_member(group.group_id, request.member_id)
     if holder != request.member_id:
         raise fenced_instance(request.instance_id)
-
-
-def check_size(shard: GroupShard, group: ConsumerGroup) -> None:
-    """Raise Refused GROUP_MAX_SIZE_REACHED if the group may not have another member."""
-    if len(group.members) >= shard.config.consumer_size_max:
-        raise Refused(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the group {group.group_id!a:.80} has {len(group.members)} members, as many as it may have; stop one, or "
-            "raise the limit",
-        )
 
 
 def _merged(before: ConsumerMember | None, request: HeartbeatRequest, turn: Turn) -> ConsumerMember:

@@ -28,13 +28,13 @@ from group_coordinator.consumer.state import (
     ClassicMetadata,
     ConsumerMember,
     CurrentAssignment,
-    Epochs,
     GroupState,
     Held,
     MemberState,
     MemberSubscription,
     ResolvedRegex,
 )
+from group_coordinator.members import Epochs
 from group_coordinator.shard import GroupShard, Replays, Tally
 from group_coordinator.state import GroupKind, PartitionKey
 

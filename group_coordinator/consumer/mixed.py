@@ -33,11 +33,11 @@ from group_coordinator.classic.requests import (
 )
 from group_coordinator.consumer import records, removal
 from group_coordinator.consumer.assigning import assign, the_group
-from group_coordinator.consumer.decisions import check_size, decide_step, member_changes
+from group_coordinator.consumer.decisions import decide_step, member_changes
 from group_coordinator.consumer.downgrade import downgrade
 from group_coordinator.consumer.embedded import encoded_share, owned_by, subscription_of
 from group_coordinator.consumer.group import ConsumerGroup, join_key, sync_key
-from group_coordinator.consumer.rules import fenced_instance, unknown_member
+from group_coordinator.consumer.rules import fenced_instance
 from group_coordinator.consumer.state import (
     ClassicMetadata,
     ConsumerMember,
@@ -47,6 +47,7 @@ from group_coordinator.consumer.state import (
     Owned,
 )
 from group_coordinator.events import LeaveReason
+from group_coordinator.members import check_size, unknown_member
 from group_coordinator.shard import GroupShard
 
 # JoinGroup
@@ -59,7 +60,7 @@ def decide_join(shard: GroupShard, turn: Turn, *, group: ConsumerGroup, request:
     INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
     if request.member_id not in group.members and not _comes_back(group, request):
-        check_size(shard, group)
+        check_size(group.group_id, len(group.members), shard.config.consumer_size_max)
     _check_protocols(group, request)
     member_id, replaces = _who_joins(group, request)
     subscription = _subscription(request)

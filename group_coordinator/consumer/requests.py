@@ -6,15 +6,15 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.ports import PartitionName
-from group_coordinator.consumer.state import JOIN_EPOCH, ConsumerMember, Held, Owned
+from group_coordinator.consumer.state import ConsumerMember, Owned
+from group_coordinator.members import Beat
 from group_coordinator.state import OfGroup
+from group_coordinator.topics import TopicShare
 
 
-class HeartbeatRequest(OfGroup, frozen=True, kw_only=True):
+class HeartbeatRequest(Beat, frozen=True, kw_only=True):
     """One ConsumerGroupHeartbeat. None means unchanged, or none in a join (spec groups 3.2)."""
 
-    member_id: str
-    member_epoch: int
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: int | None = None
@@ -24,17 +24,8 @@ class HeartbeatRequest(OfGroup, frozen=True, kw_only=True):
     server_assignor: str | None = None
     owned_names: tuple[PartitionName, ...] | None = None
     """Partitions that the member owns, as it names them."""
-    max_wait_ms: int = 0
-    """Longest time that the answer may wait for news (ms)."""
     owned: Owned | None = None
     """Partitions that the member owns by topic id, as `ConsumerService` looks them up."""
-    crosses: bool = False
-    """True if an older heartbeat of the member was decided but not answered when this one came. The member cannot know
-    that decision, so the answer repeats the whole assignment."""
-
-    @property
-    def is_join(self) -> bool:
-        return self.member_epoch == JOIN_EPOCH
 
     @property
     def names_subscription(self) -> bool:
@@ -55,36 +46,6 @@ class HeartbeatRequest(OfGroup, frozen=True, kw_only=True):
         """True if the request repeats everything that the server needs. Its client may have missed something, so the
         reply repeats everything too."""
         return self.rebalance_timeout_ms is not None and self.names_subscription and self.owned is not None
-
-
-class HeartbeatReply(Struct, frozen=True, kw_only=True):
-    """Reply of the group, with topic ids only."""
-
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int = 0
-    assigned: Held | None = None
-    """None if unchanged."""
-
-
-class TopicShare(Struct, frozen=True):
-    """Partitions of one topic."""
-
-    topic: str
-    """Empty for a topic that no longer exists."""
-    topic_id: bytes
-    partitions: list[int]
-    """Ascending."""
-
-
-class HeartbeatAnswer(Struct, frozen=True):
-    """Answer to a member, with topic names."""
-
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assigned: tuple[TopicShare, ...] | None
-    """None if unchanged."""
 
 
 class MemberDescription(Struct, frozen=True):

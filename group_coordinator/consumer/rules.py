@@ -16,21 +16,20 @@ from msgspec.structs import replace
 
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.names import ID_BYTES_MAX, check_group_id, check_topic_name
+from coordinator_protocol.names import check_group_id, check_topic_name
 from coordinator_runtime.ports import Committer
 from group_coordinator.consumer.requests import HeartbeatRequest
 from group_coordinator.consumer.state import (
     AWAY_EPOCH,
-    JOIN_EPOCH,
     NONE_OF_TOPIC,
     ConsumerMember,
     CurrentAssignment,
-    Epochs,
     GroupState,
     Held,
     MemberState,
     Owned,
 )
+from group_coordinator.members import JOIN_EPOCH, Epochs, check_not_blank, check_texts, invalid_heartbeat
 from group_coordinator.state import PartitionKey
 
 _GONE_FOR_A_MOMENT: Final = "the static member said that it goes for a moment"
@@ -63,21 +62,22 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> No
     """Raise Refused unless this is a valid heartbeat: INVALID_GROUP_ID, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION,
     UNSUPPORTED_ASSIGNOR (spec groups 3.2)."""
     if not request.group_id.strip():
-        raise _invalid("the group id is empty; give the group a name")
+        raise invalid_heartbeat("the group id is empty; give the group a name")
     _check_names(request)
-    for what, text in (("instance_id", request.instance_id), ("rack_id", request.rack_id)):
-        if text is not None and not text.strip():
-            raise _invalid(f"{what} is blank; leave it out or give it a name")
+    check_not_blank("instance_id", request.instance_id)
+    check_not_blank("rack_id", request.rack_id)
     if request.member_epoch < AWAY_EPOCH:
-        raise _invalid(f"member_epoch is {request.member_epoch}: 0 joins, -1 leaves, -2 is a static member's leave")
+        raise invalid_heartbeat(
+            f"member_epoch is {request.member_epoch}: 0 joins, -1 leaves, -2 is a static member's leave"
+        )
     if request.member_epoch == AWAY_EPOCH and request.instance_id is None:
-        raise _invalid("member_epoch -2 is for static members: send the instance_id, or -1 to leave")
+        raise invalid_heartbeat("member_epoch -2 is for static members: send the instance_id, or -1 to leave")
     if request.rebalance_timeout_ms is not None and request.rebalance_timeout_ms < 0:
-        raise _invalid(f"rebalance_timeout_ms is {request.rebalance_timeout_ms}; it must not be negative")
+        raise invalid_heartbeat(f"rebalance_timeout_ms is {request.rebalance_timeout_ms}; it must not be negative")
     if request.is_join:
         _check_join(request)
     elif not request.member_id:
-        raise _invalid("member_id is empty: only who joins, with epoch 0, may leave it out")
+        raise invalid_heartbeat("member_id is empty: only who joins, with epoch 0, may leave it out")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -88,39 +88,30 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> No
 def _check_names(request: HeartbeatRequest) -> None:
     """Check the names, which are stored and are parts of keys."""
     check_group_id(request.group_id)
-    for what, text in (
-        ("member id", request.member_id),
-        ("instance_id", request.instance_id),
-        ("rack_id", request.rack_id),
-        ("subscribed_topic_regex", request.subscribed_topic_regex),
-        ("server_assignor", request.server_assignor),
-    ):
-        if text is not None and ("\0" in text or len(text.encode()) > ID_BYTES_MAX):
-            raise _invalid(f"the {what} contains NUL or is longer than {ID_BYTES_MAX} bytes; shorten it")
+    check_texts(
+        (
+            ("member id", request.member_id),
+            ("instance_id", request.instance_id),
+            ("rack_id", request.rack_id),
+            ("subscribed_topic_regex", request.subscribed_topic_regex),
+            ("server_assignor", request.server_assignor),
+        )
+    )
     for topic in request.subscribed_topic_names or ():
         check_topic_name(topic, reserved_allowed=True)
 
 
 def _check_join(request: HeartbeatRequest) -> None:
     if request.rebalance_timeout_ms is None:
-        raise _invalid("who joins must say its rebalance_timeout_ms")
+        raise invalid_heartbeat("who joins must say its rebalance_timeout_ms")
     if not request.names_subscription:
-        raise _invalid("who joins must subscribe: send subscribed_topic_names, which may be empty, or a pattern")
+        raise invalid_heartbeat(
+            "who joins must subscribe: send subscribed_topic_names, which may be empty, or a pattern"
+        )
     if request.owned is None or request.owned:
-        raise _invalid("who joins owns nothing: send topic_partitions without any; give up what there is first")
-
-
-def _invalid(why: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, why)
-
-
-def unknown_member(group_id: str, member_id: str) -> Refused:
-    """Return the refusal for a caller that is no member."""
-    return Refused(
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        f"{member_id!a:.80} is no member of the group {group_id!a:.80}: it left, or was silent for too long; join "
-        "again with epoch 0",
-    )
+        raise invalid_heartbeat(
+            "who joins owns nothing: send topic_partitions without any; give up what there is first"
+        )
 
 
 def fenced_instance(instance_id: str) -> Refused:

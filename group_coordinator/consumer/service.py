@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 
 from msgspec.structs import replace
@@ -27,19 +27,15 @@ from group_coordinator.committed.decisions import check_names
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.background import RegexResolver
 from group_coordinator.consumer.group import ConsumerGroup
-from group_coordinator.consumer.requests import (
-    ConsumerGroupDescription,
-    HeartbeatAnswer,
-    HeartbeatReply,
-    HeartbeatRequest,
-    MemberDescription,
-    TopicShare,
-)
+from group_coordinator.consumer.requests import ConsumerGroupDescription, HeartbeatRequest, MemberDescription
 from group_coordinator.consumer.rules import check_heartbeat
 from group_coordinator.consumer.state import Owned
-from group_coordinator.consumer.waiting import Heartbeats
+from group_coordinator.consumer.waiting import WAITING
+from group_coordinator.heartbeats import Heartbeats, answered
+from group_coordinator.members import HeartbeatAnswer, HeartbeatReply
 from group_coordinator.news import News
 from group_coordinator.shard import GroupShard
+from group_coordinator.topics import check_visible, topic_shares
 
 
 class ConsumerService:
@@ -61,7 +57,7 @@ class ConsumerService:
         self._authorizer = authorizer
         self._topics = topics
         resolver = RegexResolver(runtime, router=router, topics=topics, authorizer=authorizer)
-        self._heartbeats = Heartbeats(runtime, router=router, config=config, news=news, on_written=resolver.look)
+        self._heartbeats = Heartbeats(runtime, router=router, news=news, rules=WAITING, on_written=resolver.look)
 
     def heartbeat(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatAnswer]:
         """Answer a heartbeat as soon as there is something new for the member, and at the latest after the wait.
@@ -78,32 +74,20 @@ class ConsumerService:
         def answer(reply: HeartbeatReply) -> HeartbeatAnswer:
             if wait_ms > 0:
                 ask()
-            return self._answer(reply)
+            return answered(reply, self._topics)
 
         return self._heartbeats.ask(request, context, wait_ms).map(answer)
 
     def _checked(self, request: HeartbeatRequest, context: CallContext) -> HeartbeatRequest:
         """Return the checked request, with topic ids in place of names, and a member id. Raises Refused, see
         `heartbeat`."""
-        self._check_subscription(request.subscribed_topic_names or (), context)
+        check_visible(self._authorizer, context, request.subscribed_topic_names or ())
         if request.owned_names is not None:
             request = replace(request, owned=self._owned(request.owned_names))
         check_heartbeat(request, self._config.consumer_assignors)
         if request.subscribed_topic_regex:
             Pattern(request.subscribed_topic_regex)
         return request if request.member_id else replace(request, member_id=uuid_text(new_uuid()))
-
-    def _check_subscription(self, topics: Iterable[str], context: CallContext) -> None:
-        """Raise Refused unless the caller may see all these topics, existing or not. The error names no topic, as in
-        Kafka (KAFKA-18813)."""
-        may = self._authorizer.is_allowed
-        for topic in topics:
-            if not may(context, Permission.DESCRIBE, ResourceType.TOPIC, topic):
-                self._authorizer.on_refused(context, Permission.DESCRIBE, ResourceType.TOPIC, topic)
-                raise Refused(
-                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    f"{context.principal} may not describe every topic of the group; ask for that permission",
-                )
 
     def _owned(self, names: tuple[PartitionName, ...]) -> Owned:
         """Return the partitions that the member owns, by topic id. A topic given only by name that no longer exists is
@@ -119,18 +103,6 @@ class ConsumerService:
                 topic_id = shape.topic_id
             owned.setdefault(topic_id, set()).add(name.partition)
         return {topic_id: frozenset(numbers) for topic_id, numbers in owned.items()}
-
-    def _answer(self, reply: HeartbeatReply) -> HeartbeatAnswer:
-        assigned = None if reply.assigned is None else self._shares(reply.assigned)
-        return HeartbeatAnswer(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms, assigned)
-
-    def _shares(self, held: Mapping[bytes, Iterable[int]]) -> tuple[TopicShare, ...]:
-        """Return the partitions by topic, in the order of the topic names."""
-        shares = []
-        for topic_id, partitions in held.items():
-            shape = self._topics.shape_of_id(topic_id)
-            shares.append(TopicShare("" if shape is None else shape.topic, topic_id, sorted(partitions)))
-        return tuple(sorted(shares, key=lambda share: (share.topic, share.topic_id)))
 
     def describe(
         self, group_ids: Iterable[str], context: CallContext, *, includes_revoked: bool = False
@@ -165,14 +137,14 @@ class ConsumerService:
         for view in views:
             held = {*assigned[view.member.member_id], *view.target}
             shown = {shape.topic for topic_id in held if (shape := self._topics.shape_of_id(topic_id)) is not None}
-            self._check_subscription(shown | view.member.subscription.names, context)
+            check_visible(self._authorizer, context, shown | view.member.subscription.names)
         epochs = group.durable_epochs()
         members = [
             MemberDescription(
                 view.member,
                 view.assignment.member_epoch,
-                self._shares(assigned[view.member.member_id]),
-                self._shares(view.target),
+                topic_shares(assigned[view.member.member_id], self._topics),
+                topic_shares(view.target, self._topics),
             )
             for view in views
         ]

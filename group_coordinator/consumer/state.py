@@ -1,7 +1,4 @@
-"""Values of a consumer group: its members, their assignments and targets, and three kinds of epochs.
-
-The *group epoch* grows when the basis of the assignment changes. The *assignment epoch* is the group epoch that the
-current target was computed for. A *member epoch* is the assignment epoch that the member has reached.
+"""Values of a consumer group: its members, their assignments and targets. `group_coordinator.members` has its epochs.
 
     STABLE      holds its part of its epoch's target  UNREVOKED   must give partitions up, and has not confirmed it
     UNRELEASED  waits for partitions of other members UNKNOWN     stored by a newer program, with a meaning of its own
@@ -19,10 +16,8 @@ from msgspec import Struct, field
 
 from coordinator_protocol.assignors.values import Share
 from group_coordinator.classic.state import ClassicProtocol
+from group_coordinator.members import JOIN_EPOCH
 
-JOIN_EPOCH: Final = 0
-"""Member epoch of a member that joins, or joins again."""
-LEAVE_EPOCH: Final = -1
 AWAY_EPOCH: Final = -2
 """Member epoch of a static member that is away for a moment. It keeps its partitions until its session ends."""
 
@@ -125,18 +120,6 @@ class CurrentAssignment(Struct, frozen=True):
 
 NOT_YET: Final = CurrentAssignment()
 """Assignment of a member that was never given anything."""
-
-
-class Epochs(Struct, frozen=True):
-    """Epochs of a group."""
-
-    group_epoch: int = 0
-    metadata_hash: int = 0
-    """Hash of the subscribed topics, as of the group epoch."""
-    assignment_epoch: int = 0
-    computed_ms: int | None = None
-    """Wall time of the target's computation; None if there was none."""
-    assignor_name: str = ""
 
 
 class ResolvedRegex(Struct, frozen=True):

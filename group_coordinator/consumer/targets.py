@@ -9,14 +9,14 @@ Source: spec groups 3.5, 5.8; design 8.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Sequence
 from typing import Final
 
 from coordinator_protocol.assignors.values import MemberSpec, TopicSpec
 from coordinator_runtime.ports import TopicMetadata, TopicShape
 from group_coordinator.consumer.computing import TargetTask
 from group_coordinator.consumer.group import ConsumerGroup
+from group_coordinator.topics import shapes_of
 
 ON_LOOP_US_MAX: Final = 2_000
 """Estimated duration of a computation above which it leaves the loop (us)."""
@@ -28,20 +28,6 @@ _US_PER_PARTITION: Final = 0.25
 _US_PER_PARTITION_UNEQUAL: Final = 1.0
 _US_PER_WISH_UNEQUAL: Final = 0.4
 """Cost of each topic of each member, if members subscribe to different topics."""
-
-
-def shapes_of(names: Iterable[str], topics: TopicMetadata) -> list[TopicShape]:
-    """Return the existing topics of these names, sorted by id."""
-    found = [shape for name in names if (shape := topics.shape(name)) is not None]
-    return sorted(found, key=lambda shape: shape.topic_id)
-
-
-def metadata_hash(shapes: Iterable[TopicShape]) -> int:
-    """Return a 64-bit hash that changes when a topic is created, deleted or extended. The same in every process."""
-    digest = blake2b(digest_size=8)
-    for shape in shapes:
-        digest.update(f"{shape.topic_id.hex()} {shape.topic} {shape.partition_count}\n".encode())
-    return int.from_bytes(digest.digest(), "big")
 
 
 def is_large(group: ConsumerGroup, topics: TopicMetadata) -> bool:

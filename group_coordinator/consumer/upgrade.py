@@ -26,10 +26,10 @@ from group_coordinator.consumer.state import (
     MemberState,
     MemberSubscription,
 )
-from group_coordinator.consumer.targets import metadata_hash, shapes_of
 from group_coordinator.events import GroupConverted, GroupNews
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
+from group_coordinator.topics import metadata_hash, shapes_of
 
 _CAUSE = "upgrade"
 

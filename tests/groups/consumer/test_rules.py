@@ -29,11 +29,11 @@ from group_coordinator.consumer.state import (
     ClassicMetadata,
     ConsumerMember,
     CurrentAssignment,
-    Epochs,
     Held,
     MemberState,
     Owned,
 )
+from group_coordinator.members import Epochs
 
 OK = ErrorCode.NONE
 TOPIC = b"t" * 16

@@ -10,13 +10,10 @@ from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.grpc_front.wire.edge import set_error, unchecked_names
-from group_coordinator.consumer.requests import (
-    ConsumerGroupDescription,
-    HeartbeatAnswer,
-    HeartbeatRequest,
-    TopicShare,
-)
+from group_coordinator.consumer.requests import ConsumerGroupDescription, HeartbeatRequest
 from group_coordinator.consumer.service import ConsumerService
+from group_coordinator.members import HeartbeatAnswer
+from group_coordinator.topics import TopicShare
 
 _UNCHANGED: Final = -1
 """Value by which Kafka's clients say that a number is unchanged."""

@@ -15,6 +15,7 @@ All of them share one contract (spec groups 5.1):
 | `round_robin` | one partition after the other, around the group | |
 | `sticky` | balanced, and moves as little as possible | `equal_subscriptions`, `unequal_subscriptions` |
 | `cooperative_sticky` | as sticky, but hands nothing over before it was given up | |
+| `simple` | every partition to every subscriber, in large groups balanced; for share groups, so not exclusive | |
 | `classic` | the same as members of classic groups use them, and the port for strategies of their own | |
 
 The server's `range` and `uniform` (`group_coordinator/assignors.py`) are the first and the third, on topic ids.

@@ -18,6 +18,7 @@ from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
 from coordinator_core.fast_path import FastPath, FastPathParts, SilentAuthorizer
 from coordinator_core.shards import (
+    GroupExtensions,
     ShardControl,
     catalog_kind,
     counters_kind,
@@ -38,9 +39,11 @@ from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     ALLOW_ALL,
+    NO_SHARE_STATES,
     Authorizer,
     GroupParticipant,
     Levels,
+    ShareStates,
     UnfinishedTransactions,
 )
 from coordinator_runtime.rounds import Rounds
@@ -49,11 +52,12 @@ from coordinator_runtime.store import Store
 from coordinator_runtime.store_features import StoreFeatures
 from coordinator_runtime.worker import Worker
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
-from group_coordinator.committed.decisions import GroupMarkers, OffsetsOfTopics
+from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.news import News
 from group_coordinator.registry import PARTS, GroupPart
 from group_coordinator.services import GroupDependencies, GroupServices, group_services
+from group_coordinator.topics import DeletedTopics
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.settings import TopicDefaults
 from partition_log.catalog.shard import CatalogShard
@@ -95,6 +99,8 @@ class Dependencies:
     """Assignors that `GroupConfig.consumer_assignors` may name."""
     group_parts: Sequence[GroupPart] = PARTS
     """Kinds of groups, and other state that is kept with groups."""
+    share_states: ShareStates = NO_SHARE_STATES
+    """States of the partitions of share groups."""
     new_topic_id: Callable[[], bytes] = new_uuid
     disk: DiskGuard = field(default_factory=DiskGuard)
     """Refuses records while little disk is free. The process that runs the core reports the free bytes to it."""
@@ -378,8 +384,7 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
             runtime,
             catalog,
             config,
-            assignors=around.assignors,
-            parts=around.group_parts,
+            GroupExtensions(assignors=around.assignors, parts=around.group_parts, share_states=around.share_states),
             incarnation=base.store.incarnation,
         ),
         transactions_kind(runtime, counters, base.markers, config, around.levels),
@@ -422,7 +427,7 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
         topics=TopicService(
             runtime,
             catalog,
-            ports=TopicPorts(TopicUsers(verifier, OffsetsOfTopics(base.group_router)), authorizer, base.features),
+            ports=TopicPorts(TopicUsers(verifier, DeletedTopics(base.group_router)), authorizer, base.features),
             limits=base.config.limits,
             new_topic_id=base.dependencies.new_topic_id,
         ),
@@ -449,6 +454,7 @@ def _groups(base: _Foundation, verifier: CoordinatorVerifier, answers: LateAnswe
             verifier=verifier,
             answers=answers,
             news=news,
+            features=base.features,
             worker=base.dependencies.worker,
             assignors=base.dependencies.assignors,
         )

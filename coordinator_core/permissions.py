@@ -119,6 +119,11 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
         Ask(_P.DESCRIBE, _GROUP, _ITEM),
         Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of all topics of all members"),
     ),
+    Method.SHARE_GROUP_HEARTBEAT: (_READ_GROUP, Ask(_P.DESCRIBE, _TOPIC, when="of each topic that is named")),
+    Method.SHARE_GROUP_DESCRIBE: (
+        Ask(_P.DESCRIBE, _GROUP, _ITEM),
+        Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of all topics of all members"),
+    ),
     Method.DESCRIBE_GROUPS: (Ask(_P.DESCRIBE, _GROUP, _ITEM),),
     Method.LIST_GROUPS: (
         Ask(_P.DESCRIBE, _CLUSTER, _HIDDEN, "shows all groups"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.acls import CLUSTER_NAME
@@ -14,6 +15,7 @@ from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, Shar
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     NO_LEASES,
+    NO_SHARE_STATES,
     Authorizer,
     CallContext,
     Levels,
@@ -21,6 +23,7 @@ from coordinator_runtime.ports import (
     OffsetLeases,
     Permission,
     ResourceType,
+    ShareStates,
     TopicMetadata,
     require,
 )
@@ -84,30 +87,45 @@ def partitions_kind(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupExtensions:
+    """Replaceable parts of the shards of groups."""
+
+    assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
+    """Assignors that `GroupConfig.consumer_assignors` may name."""
+    parts: Sequence[GroupPart] = PARTS
+    share_states: ShareStates = NO_SHARE_STATES
+    """States of the partitions of share groups."""
+
+
 def groups_kind(
     runtime: Runtime,
     topics: TopicMetadata,
     config: CoreConfig,
+    extensions: GroupExtensions,
     *,
-    assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
-    parts: Sequence[GroupPart] = PARTS,
     incarnation: Incarnation = FIRST,
 ) -> ShardKind:
-    """Return the kind of the shards of groups. `assignors` are those that `GroupConfig.consumer_assignors` may name.
-    `incarnation` is that of the store."""
-    in_shard = tuple(part.in_shard for part in parts)
+    """Return the kind of the shards of groups. `incarnation` is that of the store."""
+    in_shard = tuple(part.in_shard for part in extensions.parts)
 
     def make(key: ShardKey) -> GroupShard:
         shard = GroupShard(
-            key, runtime.journal, topics=topics, config=config.groups, parts=in_shard, assignors=assignors
+            key,
+            runtime.journal,
+            topics=topics,
+            config=config.groups,
+            parts=in_shard,
+            assignors=extensions.assignors,
         )
+        shard.share_states = extensions.share_states
         shard.least_epoch = incarnation.number
         return shard
 
     return ShardKind(
         coordinator=Coordinator.GROUPS,
         shard_count=config.shard_count,
-        rows=StateRows(codec_of(parts)),
+        rows=StateRows(codec_of(extensions.parts)),
         make=make,
         before_serving=end_lost_memberships,
         has_epoch=True,

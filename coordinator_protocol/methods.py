@@ -40,6 +40,8 @@ class Method(StrEnum):
     LEAVE_GROUP = "LeaveGroup"
     CONSUMER_GROUP_HEARTBEAT = "ConsumerGroupHeartbeat"
     CONSUMER_GROUP_DESCRIBE = "ConsumerGroupDescribe"
+    SHARE_GROUP_HEARTBEAT = "ShareGroupHeartbeat"
+    SHARE_GROUP_DESCRIBE = "ShareGroupDescribe"
     DESCRIBE_GROUPS = "DescribeGroups"
     LIST_GROUPS = "ListGroups"
     DELETE_GROUPS = "DeleteGroups"
@@ -172,6 +174,14 @@ METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
                 is_for_members=True,
             ),
             MethodRule(Method.CONSUMER_GROUP_DESCRIBE, is_large_answer=True, is_repeatable=True),
+            MethodRule(
+                Method.SHARE_GROUP_HEARTBEAT,
+                waits=Waits.NEWS,
+                may_be_refused=False,
+                is_repeatable=True,
+                is_for_members=True,
+            ),
+            MethodRule(Method.SHARE_GROUP_DESCRIBE, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.DESCRIBE_GROUPS, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.LIST_GROUPS, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.DELETE_GROUPS, is_administrative=True),

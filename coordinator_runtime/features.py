@@ -22,7 +22,11 @@ COMPACT_TOPICS: Final = "compact_topics"
 """Topics that no limit of retention applies to (`cleanup_policy=compact`). An older program would apply its own, and
 remove records."""
 
-KNOWN_FEATURES: Final[frozenset[str]] = frozenset({KAFKA_BATCHES, COMPACT_TOPICS})
+SHARE_GROUPS: Final = "share_groups"
+"""Share groups and the states of their partitions. An older program would serve neither, and remove records that they
+have not delivered."""
+
+KNOWN_FEATURES: Final[frozenset[str]] = frozenset({KAFKA_BATCHES, COMPACT_TOPICS, SHARE_GROUPS})
 
 
 def features_of(stored: bytes | None) -> tuple[str, ...]:

@@ -166,7 +166,8 @@ class TopicOffsets(Protocol):
     """Port of the log to the group coordinator, for deleted topics."""
 
     def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
-        """Return operations that drop every offset of the topic, committed or pending, in all groups."""
+        """Return operations that drop everything that groups keep of the topic: every offset, committed or pending, and
+        the states of its share partitions."""
 
 
 class ShareStates(Protocol):

@@ -10,7 +10,9 @@ applications that join topics rely on the partition numbers alone.
 A custom strategy is a function of this signature under a name of its own. It must be pure, and every member must be in
 its result. If it raises, the group keeps its target.
 
-Source: spec groups 3.5, 5.2, 5.5, 5.6; KIP-848.
+Share groups have one of their own, *simple* (`coordinator_protocol.assignors.simple`).
+
+Source: spec groups 3.5, 5.2, 5.5, 5.6, 5.9; KIP-848, KIP-932.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from coordinator_protocol.assignors.range import assign_range
+from coordinator_protocol.assignors.simple import assign_simple as assign_simple
 from coordinator_protocol.assignors.sticky import assign_sticky
 from coordinator_protocol.assignors.values import MemberSpec, Shares, TopicSpec
 
@@ -29,6 +32,8 @@ object."""
 
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
+SIMPLE: Final = "simple"
+"""Assignor of share groups, which have no other one."""
 
 SERVER_ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType({UNIFORM: assign_sticky, RANGE: assign_range})
 """Assignors of the server, by the names that members send."""

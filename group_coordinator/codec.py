@@ -17,5 +17,11 @@ CONSUMER_CURRENT_ASSIGNMENT: Final = 7
 GROUP_CONFIG: Final = 8
 OFFSET: Final = 9
 PENDING_OFFSET: Final = 10
+SHARE_GROUP_EPOCH: Final = 12
+SHARE_MEMBER: Final = 13
+SHARE_TARGET_EPOCH: Final = 14
+SHARE_TARGET_MEMBER: Final = 15
+SHARE_CURRENT_ASSIGNMENT: Final = 16
+SHARE_PARTITIONS: Final = 17
 GROUP_ADMINISTERED: Final = 11
 """Type of rows that exist only in the history, without a value: the caller who deleted the group or offsets of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 GROUP_SIZE_MAX: Final = 2**31 - 1
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
@@ -27,6 +27,14 @@ class MigrationPolicy(StrEnum):
     @property
     def allows_downgrade(self) -> bool:
         return self in {MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE}
+
+
+class Bounded(NamedTuple):
+    """A setting that single groups may have, and the bounds of their values."""
+
+    value: int
+    least: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +66,22 @@ class GroupConfig:
     rebalance only with their next heartbeat."""
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_metadata_refresh_ms: int = 300_000
+    share_size_max: int = 200
+    share_session_timeout_ms: int = 45_000
+    share_session_timeout_ms_min: int = 45_000
+    share_session_timeout_ms_max: int = 60_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_heartbeat_interval_ms_min: int = 5_000
+    share_heartbeat_interval_ms_max: int = 15_000
+    share_record_lock_duration_ms: int = 30_000
+    share_record_lock_duration_ms_min: int = 15_000
+    share_record_lock_duration_ms_max: int = 60_000
+    share_delivery_count_limit: int = 5
+    share_delivery_count_limit_min: int = 2
+    share_delivery_count_limit_max: int = 10
+    share_partition_max_record_locks: int = 2_000
+    share_partition_max_record_locks_min: int = 100
+    share_partition_max_record_locks_max: int = 4_000
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_length_max: int = 4_096
@@ -70,28 +94,83 @@ class GroupConfig:
                 f"group_session_timeout_ms_min is {self.session_timeout_ms_min} and must be at most "
                 f"group_session_timeout_ms_max, {self.session_timeout_ms_max}"
             )
-        _check_between(
-            "group_consumer_session_timeout_ms",
-            self.consumer_session_timeout_ms_min,
+        for setting, bounded in (
+            ("group_consumer_session_timeout_ms", self.consumer_session),
+            ("group_consumer_heartbeat_interval_ms", self.consumer_heartbeat),
+            ("group_share_session_timeout_ms", self.share_session),
+            ("group_share_heartbeat_interval_ms", self.share_heartbeat),
+            ("group_share_record_lock_duration_ms", self.share_record_lock),
+            ("group_share_delivery_count_limit", self.share_delivery_count),
+            ("group_share_partition_max_record_locks", self.share_record_locks),
+        ):
+            _check_bounded(setting, bounded)
+        _check_heartbeat("consumer", self.consumer_heartbeat, self.consumer_session)
+        _check_heartbeat("share", self.share_heartbeat, self.share_session)
+
+    @property
+    def consumer_session(self) -> Bounded:
+        return Bounded(
             self.consumer_session_timeout_ms,
+            self.consumer_session_timeout_ms_min,
             self.consumer_session_timeout_ms_max,
         )
-        _check_between(
-            "group_consumer_heartbeat_interval_ms",
-            self.consumer_heartbeat_interval_ms_min,
+
+    @property
+    def consumer_heartbeat(self) -> Bounded:
+        return Bounded(
             self.consumer_heartbeat_interval_ms,
+            self.consumer_heartbeat_interval_ms_min,
             self.consumer_heartbeat_interval_ms_max,
         )
-        if self.consumer_heartbeat_interval_ms >= self.consumer_session_timeout_ms:
-            raise ValueError(
-                f"group_consumer_heartbeat_interval_ms is {self.consumer_heartbeat_interval_ms} and must be below "
-                f"group_consumer_session_timeout_ms, {self.consumer_session_timeout_ms}"
-            )
+
+    @property
+    def share_session(self) -> Bounded:
+        return Bounded(
+            self.share_session_timeout_ms, self.share_session_timeout_ms_min, self.share_session_timeout_ms_max
+        )
+
+    @property
+    def share_heartbeat(self) -> Bounded:
+        return Bounded(
+            self.share_heartbeat_interval_ms,
+            self.share_heartbeat_interval_ms_min,
+            self.share_heartbeat_interval_ms_max,
+        )
+
+    @property
+    def share_record_lock(self) -> Bounded:
+        return Bounded(
+            self.share_record_lock_duration_ms,
+            self.share_record_lock_duration_ms_min,
+            self.share_record_lock_duration_ms_max,
+        )
+
+    @property
+    def share_delivery_count(self) -> Bounded:
+        return Bounded(
+            self.share_delivery_count_limit, self.share_delivery_count_limit_min, self.share_delivery_count_limit_max
+        )
+
+    @property
+    def share_record_locks(self) -> Bounded:
+        return Bounded(
+            self.share_partition_max_record_locks,
+            self.share_partition_max_record_locks_min,
+            self.share_partition_max_record_locks_max,
+        )
 
 
-def _check_between(setting: str, smallest_ms: int, given_ms: int, largest_ms: int) -> None:
-    if not smallest_ms <= given_ms <= largest_ms:
+def _check_bounded(setting: str, bounded: Bounded) -> None:
+    if not bounded.least <= bounded.value <= bounded.most:
         raise ValueError(
-            f"{setting} is {given_ms} and must be from {smallest_ms} to {largest_ms}, which {setting}_min and"
+            f"{setting} is {bounded.value} and must be from {bounded.least} to {bounded.most}, which {setting}_min and"
             f" {setting}_max say"
+        )
+
+
+def _check_heartbeat(kind: str, heartbeat: Bounded, session: Bounded) -> None:
+    if heartbeat.value >= session.value:
+        raise ValueError(
+            f"group_{kind}_heartbeat_interval_ms is {heartbeat.value} and must be below "
+            f"group_{kind}_session_timeout_ms, {session.value}"
         )

@@ -18,6 +18,8 @@ from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.records import GroupEpochBumped
 from group_coordinator.consumer.removal import removal_values
 from group_coordinator.shard import GroupShard
+from group_coordinator.share import records as share_records
+from group_coordinator.share.group import ShareGroup, member_tombstones
 
 LOST_INCARNATION: Final = "lost_line"
 """Cause of the records. The text is stored, so it keeps an older word for incarnation."""
@@ -46,3 +48,7 @@ def _values(shard: GroupShard, turn: Turn) -> Iterator[object]:
         elif isinstance(group, ConsumerGroup) and group.epochs.group_epoch < least:
             yield from removal_values(group, list(group.members.keys()))
             yield GroupEpochBumped(group.group_id, least, group.epochs.metadata_hash)
+        elif isinstance(group, ShareGroup) and group.epochs.group_epoch < least:
+            # The states of its partitions stay. The data plane judges them by the leader epochs of the log.
+            yield from member_tombstones(group.group_id, list(group.members.keys()))
+            yield share_records.ShareGroupEpochBumped(group.group_id, least, group.epochs.metadata_hash)

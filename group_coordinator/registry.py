@@ -17,13 +17,19 @@ from group_coordinator.classic.rebalance import session_timer
 from group_coordinator.classic.requests import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from group_coordinator.classic.state import ClassicGroup, ClassicGroups, ClassicState
 from group_coordinator.committed import codec as committed_codec
+from group_coordinator.committed.decisions import decide_forget_topic
 from group_coordinator.committed.expiry import decide_owed
 from group_coordinator.committed.offsets import Offsets, durable_simple_group, simple_group
 from group_coordinator.consumer import codec as consumer_codec
-from group_coordinator.consumer import mixed, removal
+from group_coordinator.consumer import mixed, regexes, removal
 from group_coordinator.consumer.group import ConsumerGroups
 from group_coordinator.consumer.state import GroupState
 from group_coordinator.shard import ShardPart
+from group_coordinator.share import assigning as share_assigning
+from group_coordinator.share import codec as share_codec
+from group_coordinator.share import removal as share_removal
+from group_coordinator.share.group import ShareGroups
+from group_coordinator.share.state import ShareGroupState
 from group_coordinator.state import Group, GroupKind
 
 
@@ -63,6 +69,7 @@ CONSUMER: Final = GroupPart(
         make=ConsumerGroups,
         owed=removal.decide_loaded,
         kind=GroupKind.CONSUMER,
+        topics_changed=regexes.decide_topics_changed,
         foreign_calls={
             JoinGroup: mixed.decide_join,
             SyncGroup: mixed.decide_sync,
@@ -75,10 +82,25 @@ CONSUMER: Final = GroupPart(
     timers=("session", "rebalance", "join", "sync", "target", "regex"),
     state_names=tuple(state.value for state in GroupState),
 )
+SHARE: Final = GroupPart(
+    in_shard=ShardPart(
+        make=ShareGroups,
+        owed=share_removal.decide_loaded,
+        kind=GroupKind.SHARE,
+        forget_topic=share_assigning.decide_forget_topic,
+        topics_changed=share_assigning.decide_topics_changed,
+        delete=share_removal.deletion,
+    ),
+    encoders=share_codec.ENCODERS,
+    decoders=share_codec.DECODERS,
+    timers=("session",),
+    state_names=tuple(state.value for state in ShareGroupState),
+)
 COMMITTED: Final = GroupPart(
     in_shard=ShardPart(
         make=lambda shard: Offsets(shard.journal, on_turned=shard.standings.look),
         owed=decide_owed,
+        forget_topic=decide_forget_topic,
         unlisted_group=simple_group,
         durable_unlisted_group=durable_simple_group,
     ),
@@ -92,7 +114,7 @@ ADMINISTRATION: Final = GroupPart(
     decoders=administration_codec.DECODERS,
 )
 
-PARTS: Final[tuple[GroupPart, ...]] = (CLASSIC, CONSUMER, COMMITTED, ADMINISTRATION)
+PARTS: Final[tuple[GroupPart, ...]] = (CLASSIC, CONSUMER, SHARE, COMMITTED, ADMINISTRATION)
 """Registered parts, in the order of their work after a load."""
 
 

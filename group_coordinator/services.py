@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator_runtime.decision import ShardRouter
+from coordinator_runtime.features import Features
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, TopicMetadata
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.worker import Worker
 from group_coordinator.administration.service import AdministrationService
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
+from group_coordinator.catalog_watch import CatalogWatch
 from group_coordinator.classic.service import ClassicService
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.config import GroupConfig
-from group_coordinator.consumer.background import CatalogWatch, TargetComputer
+from group_coordinator.consumer.background import TargetComputer
 from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.news import News
+from group_coordinator.share.service import ShareService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,7 @@ class GroupDependencies:
     verifier: GroupVerifier
     answers: LateAnswers
     news: News
+    features: Features
     worker: Worker
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
     """The assignors of the shards, for the worker."""
@@ -44,6 +48,7 @@ class GroupServices:
 
     classic: ClassicService
     consumer: ConsumerService
+    share: ShareService
     offsets: OffsetService
     administration: AdministrationService
     topics: CatalogWatch
@@ -68,6 +73,14 @@ def group_services(around: GroupDependencies) -> GroupServices:
             config=config,
             authorizer=around.authorizer,
             topics=around.topics,
+            news=around.news,
+        ),
+        share=ShareService(
+            runtime,
+            router=router,
+            authorizer=around.authorizer,
+            topics=around.topics,
+            features=around.features,
             news=around.news,
         ),
         offsets=OffsetService(

@@ -8,13 +8,14 @@ and return Decisions; only `replay` changes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
 from coordinator_runtime.decision import Decision, Effect, Operation, ShardEpoch, ShardKey, Turn
-from coordinator_runtime.ports import Committer, TopicMetadata
+from coordinator_runtime.ports import NO_SHARE_STATES, Committer, ShareStates, TopicMetadata
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
@@ -51,6 +52,13 @@ class ShardPart(Struct, frozen=True, kw_only=True):
     commit_effects: Callable[[Group, Committer], tuple[Effect, ...]] | None = None
     """Effects of an accepted offset commit outside a transaction, for a group of this kind. In a classic group the
     commit counts as a heartbeat, so the member's session timer is armed again (spec groups 2.11)."""
+    forget_topic: Callable[..., Decision] | None = None
+    """Decision that drops what the part keeps of a topic that is being deleted: `forget_topic(shard, turn,
+    topic_id=topic_id)`."""
+    topics_changed: Callable[..., Decision] | None = None
+    """Decision on topics that were created, deleted or extended: `topics_changed(shard, turn, names=names)`."""
+    delete: Callable[[GroupShard, Group], tuple[Operation, ...]] | None = None
+    """Returns the operations on other shards that go with the deletion of a group of this kind."""
     foreign_calls: Mapping[type[OfGroup], Callable[..., Decision]] | None = None
     """Decisions on calls of another kind's protocol about groups of this kind, by class of the request. Consumer groups
     take members that speak the classic protocol (spec groups 3.10)."""
@@ -137,6 +145,8 @@ class GroupShard:
         self.topics = topics
         self.config = config
         self.assignors = assignors
+        self.share_states: ShareStates = NO_SHARE_STATES
+        """States of the partitions of share groups."""
         self.coordinator_epoch = 0
         self.least_epoch = 0
         """Bound between incarnations: generations and group epochs of a lost one are below it, and none given here is.
@@ -146,6 +156,7 @@ class GroupShard:
         self.standings = CountedGroups(journal, self._standing)
         self._parts = parts
         self._commit_effects = {part.kind: part.commit_effects for part in parts if part.commit_effects is not None}
+        self._deletes = {part.kind: part.delete for part in parts if part.delete is not None}
         self._foreign_calls = {part.kind: part.foreign_calls for part in parts if part.foreign_calls is not None}
         states = [part.make(self) for part in parts]
         self._states: dict[type, Any] = {type(state): state for state in states}
@@ -192,6 +203,24 @@ class GroupShard:
         calls = None if group is None else self._foreign_calls.get(group.kind)
         return None if calls is None else calls.get(type(request))
 
+    def deletion(self, group: Group) -> tuple[Operation, ...]:
+        """Return the operations that go with the deletion of a group, see `ShardPart.delete`."""
+        delete = self._deletes.get(group.kind)
+        return () if delete is None else delete(self, group)
+
+    def decide_forget_topic(self, _turn: Turn, *, topic_id: bytes) -> Decision:
+        """Drop what the parts keep of a topic that is being deleted."""
+        forgets = (part.forget_topic for part in self._parts if part.forget_topic is not None)
+        return self._joined(partial(forget, topic_id=topic_id) for forget in forgets)
+
+    def decide_topics_changed(self, _turn: Turn, *, names: frozenset[str]) -> Decision:
+        """Tell the parts of topics that were created, deleted or extended. No names: permissions changed."""
+        tells = (part.topics_changed for part in self._parts if part.topics_changed is not None)
+        return self._joined(partial(tell, names=names) for tell in tells)
+
+    def _joined(self, decides: Iterable[Callable[..., Decision]]) -> Decision:
+        return Decision(joins=tuple(Operation(self.key, decide) for decide in decides))
+
     def _standing(self, group_id: str) -> CountedGroup | None:
         group = self.group(group_id)
         return None if group is None else CountedGroup(group.kind, group.live_state_name)
@@ -205,4 +234,4 @@ class GroupShard:
     def on_loaded(self, _turn: Turn) -> Decision:
         """Return the work of the parts after a load, in the order of their registration. Calls that waited ended with
         the previous process."""
-        return Decision(joins=tuple(Operation(self.key, part.owed) for part in self._parts if part.owed is not None))
+        return self._joined(part.owed for part in self._parts if part.owed is not None)

@@ -13,10 +13,11 @@ from coordinator_runtime.ports import Committer
 
 
 class GroupKind(StrEnum):
-    """Protocol of the members of a group. Share and streams groups will be two more."""
+    """Protocol of the members of a group. Streams groups will be one more."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class OfGroup(Struct, frozen=True):
@@ -40,7 +41,7 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str:
-        """ "consumer" for consumers; empty for a group that only has offsets."""
+        """ "consumer" for consumers, "share" for share groups; empty for a group that only has offsets."""
 
     @property
     def state_name(self) -> str:
@@ -54,6 +55,11 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool:
         """True if the group has no members. Ids handed out with MEMBER_ID_REQUIRED do not count."""
+
+    @property
+    def outlives_members(self) -> bool:
+        """True if the group holds something that only DeleteGroups removes. Such a group, when it is empty, neither
+        expires nor changes its kind."""
 
     def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
         """Raise Refused if this committer may not commit these offsets now. Source: spec groups 4.2, 4.4."""

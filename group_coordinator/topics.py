@@ -5,13 +5,16 @@ Source: spec groups 3.4, 11 (metadata change detection).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 
 from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import Decision, Operation, ShardRouter, Turn
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata, TopicShape
+from group_coordinator.shard import GroupShard
 
 
 class TopicShare(Struct, frozen=True):
@@ -22,6 +25,24 @@ class TopicShare(Struct, frozen=True):
     topic_id: bytes
     partitions: list[int]
     """Ascending."""
+
+
+class DeletedTopics:
+    """Deletion of what groups keep of a topic. Implements `coordinator_runtime.ports.TopicOffsets`."""
+
+    def __init__(self, router: ShardRouter) -> None:
+        self._router = router
+
+    def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
+        """Return operations that drop everything that groups keep of the topic, such as committed and pending offsets.
+
+        They cover all shards, so a topic cannot be deleted while a shard that may hold something is not served here.
+        """
+        return [Operation(key, partial(_decide_forget, topic_id=topic_id)) for key in self._router.shard_keys]
+
+
+def _decide_forget(shard: GroupShard, turn: Turn, *, topic_id: bytes) -> Decision:
+    return shard.decide_forget_topic(turn, topic_id=topic_id)
 
 
 def topic_shares(held: Mapping[bytes, Iterable[int]], topics: TopicMetadata) -> tuple[TopicShare, ...]:

@@ -15,17 +15,12 @@ from coordinator_core.config import CoreConfig
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_server.kafka_front.front_settings import FrontSettings
 from coordinator_server.kafka_front.shown_settings import ShownSetting, Source, Synonym, ValueType, check_type
-from group_coordinator.administration.settings import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
-from group_coordinator.config import GroupConfig
+from group_coordinator.administration.settings import SETTINGS, SHARE_RENEW_ACKNOWLEDGE_ENABLE, shown
+from group_coordinator.config import Bounded, GroupConfig
 
 _MS_PER_MINUTE: Final = 60_000
 _B, _I, _L, _S, _LIST = ValueType.BOOLEAN, ValueType.INT, ValueType.LONG, ValueType.STRING, ValueType.LIST
-GROUP_NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
-        "consumer.heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
-    }
-)
+GROUP_NAMES: Final[Mapping[str, str]] = MappingProxyType({name.replace("_", "."): name for name in SETTINGS})
 """Kafka's names of the settings of a group, and the core's."""
 
 
@@ -83,14 +78,25 @@ def _of_groups(groups: GroupConfig) -> Iterable[tuple[str, object, ValueType]]:
         ("group.min.session.timeout.ms", groups.session_timeout_ms_min, _I),
         ("group.max.session.timeout.ms", groups.session_timeout_ms_max, _I),
         ("group.consumer.max.size", groups.consumer_size_max, _I),
-        ("group.consumer.session.timeout.ms", groups.consumer_session_timeout_ms, _I),
-        ("group.consumer.min.session.timeout.ms", groups.consumer_session_timeout_ms_min, _I),
-        ("group.consumer.max.session.timeout.ms", groups.consumer_session_timeout_ms_max, _I),
-        ("group.consumer.heartbeat.interval.ms", groups.consumer_heartbeat_interval_ms, _I),
-        ("group.consumer.min.heartbeat.interval.ms", groups.consumer_heartbeat_interval_ms_min, _I),
-        ("group.consumer.max.heartbeat.interval.ms", groups.consumer_heartbeat_interval_ms_max, _I),
+        *_bounded("consumer", "session.timeout.ms", groups.consumer_session),
+        *_bounded("consumer", "heartbeat.interval.ms", groups.consumer_heartbeat),
         ("group.consumer.assignors", ",".join(groups.consumer_assignors), _LIST),
         ("group.consumer.migration.policy", groups.consumer_migration_policy.value, _S),
+        ("group.share.max.size", groups.share_size_max, _I),
+        *_bounded("share", "session.timeout.ms", groups.share_session),
+        *_bounded("share", "heartbeat.interval.ms", groups.share_heartbeat),
+        *_bounded("share", "record.lock.duration.ms", groups.share_record_lock),
+        ("group.share.delivery.count.limit", groups.share_delivery_count_limit, _I),
+        ("group.share.partition.max.record.locks", groups.share_partition_max_record_locks, _I),
+    )
+
+
+def _bounded(kind: str, name: str, bounded: Bounded) -> Iterable[tuple[str, object, ValueType]]:
+    """Return a setting of a kind of groups, with its bounds."""
+    return (
+        (f"group.{kind}.{name}", bounded.value, _I),
+        (f"group.{kind}.min.{name}", bounded.least, _I),
+        (f"group.{kind}.max.{name}", bounded.most, _I),
     )
 
 
@@ -98,30 +104,40 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def group_settings(overrides: Mapping[str, int], groups: GroupConfig) -> list[ShownSetting]:
+def group_settings(overrides: Mapping[str, int | str], groups: GroupConfig) -> list[ShownSetting]:
     """Return the settings of a group. `overrides`: those that differ from the server's."""
-    servers = {
-        SESSION_TIMEOUT_MS: groups.consumer_session_timeout_ms,
-        HEARTBEAT_INTERVAL_MS: groups.consumer_heartbeat_interval_ms,
-    }
-    return [_of_group(name, overrides.get(core_name), servers[core_name]) for name, core_name in GROUP_NAMES.items()]
+    return [_of_group(name, overrides.get(core_name), core_name, groups) for name, core_name in GROUP_NAMES.items()]
 
 
-def _of_group(name: str, own: int | None, inherited: int) -> ShownSetting:
+def _of_group(name: str, own: int | str | None, core_name: str, groups: GroupConfig) -> ShownSetting:
+    setting = SETTINGS[core_name]
+    inherited = str(shown(core_name, setting.of_server(groups)))
     found = [] if own is None else [Synonym(name, str(own), Source.GROUP)]
-    synonyms = (*found, Synonym(f"group.{name}", str(inherited), Source.STATIC_BROKER))
+    # Kafka's brokers have no setting for those with words: a group without its own has the default.
+    if setting.has_words:
+        synonyms = (*found, Synonym(name, inherited, Source.DEFAULT))
+    else:
+        synonyms = (*found, Synonym(f"group.{name}", inherited, Source.STATIC_BROKER))
     return ShownSetting(
         name=name,
         value=synonyms[0].value,
         source=synonyms[0].source,
-        value_type=ValueType.INT,
+        value_type=_type_of(core_name),
         synonyms=synonyms,
     )
 
 
-def core_group_settings(settings: Iterable[tuple[str, str]]) -> tuple[tuple[str, int], ...]:
+def _type_of(core_name: str) -> ValueType:
+    if core_name == SHARE_RENEW_ACKNOWLEDGE_ENABLE:
+        return ValueType.BOOLEAN
+    return ValueType.STRING if SETTINGS[core_name].has_words else ValueType.INT
+
+
+def core_group_settings(settings: Iterable[tuple[str, str]]) -> tuple[tuple[str, int | str], ...]:
     """Return the settings of the core for settings of a group. Raises Refused INVALID_CONFIG."""
-    return tuple([(_core_name(name), _whole(name, value)) for name, value in settings])
+    return tuple(
+        [(core_name, _value(name, core_name, value)) for name, value in settings for core_name in (_core_name(name),)]
+    )
 
 
 def core_group_names(names: Iterable[str]) -> frozenset[str]:
@@ -129,9 +145,10 @@ def core_group_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(map(_core_name, names))
 
 
-def _whole(name: str, value: str) -> int:
-    check_type(name, value, ValueType.INT)
-    return int(value)
+def _value(name: str, core_name: str, value: str) -> int | str:
+    value_type = _type_of(core_name)
+    check_type(name, value, value_type)
+    return int(value) if value_type is ValueType.INT else value
 
 
 def _core_name(name: str) -> str:

@@ -18,7 +18,7 @@ _DELETE_CAUSE: Final = "delete_group"
 
 
 def decide_delete(shard: GroupShard, group_id: str) -> Decision:
-    """Delete a group without members, with its committed and pending offsets.
+    """Delete a group without members, with its committed and pending offsets, or the states of its share partitions.
 
     Raises Refused: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. Source: spec groups 4.8.
     """
@@ -38,6 +38,7 @@ def decide_delete(shard: GroupShard, group_id: str) -> Decision:
             *tombstones,
             Record(shard.key, GroupAdministered(group_id), cause=_DELETE_CAUSE),
         ),
+        joins=shard.deletion(group),
         effects=group.removal_effects(),
         events=(OffsetsDeleted(group_id, len(partitions)), GroupRemoved(group_id, group.kind, is_deleted=True)),
     )

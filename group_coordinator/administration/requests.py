@@ -62,8 +62,8 @@ class DeletedGroup(OfGroup, frozen=True):
 class AlterGroupConfig(OfGroup, frozen=True, kw_only=True):
     """Request to change settings of one group, which need not exist."""
 
-    wanted: tuple[tuple[str, int], ...]
-    """Names and values."""
+    wanted: tuple[tuple[str, int | str], ...]
+    """Names and values: numbers, or the words of a setting that has words."""
     unset: frozenset[str]
     """Settings that return to the server's value."""
     validate_only: bool = False

@@ -22,7 +22,7 @@ from group_coordinator.administration.requests import (
     GroupFilter,
     ListedGroup,
 )
-from group_coordinator.administration.settings import GroupSettings
+from group_coordinator.administration.settings import GroupSettings, shown
 from group_coordinator.classic.state import ClassicGroup, ClassicState
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.shard import GroupShard
@@ -102,13 +102,14 @@ class AdministrationService:
             and (sees_all or may(ResourceType.GROUP, group.group_id))
         )
 
-    def describe_config(self, group_id: str, context: CallContext) -> Mapping[str, int]:
+    def describe_config(self, group_id: str, context: CallContext) -> Mapping[str, int | str]:
         """Return the settings of a group that differ from the server's. Raises Refused: GROUP_AUTHORIZATION_FAILED,
         INVALID_GROUP_ID."""
         require(self._authorizer, context, Permission.DESCRIBE_CONFIGS, ResourceType.GROUP, group_id)
         check_group_id(group_id)
         shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
-        return shard.part(GroupSettings).overrides.durable(group_id) or {}
+        overrides = shard.part(GroupSettings).overrides.durable(group_id) or {}
+        return {name: shown(name, value) for name, value in overrides.items()}
 
     def alter_config(self, command: AlterGroupConfig, context: CallContext) -> Pending[None]:
         """Change settings of one group. Errors: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_CONFIG."""

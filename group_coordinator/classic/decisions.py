@@ -64,13 +64,13 @@ def decide_join(shard: GroupShard, turn: Turn, *, request: JoinGroup, ticket: in
     group = shard.groups.get(request.group_id)
     if isinstance(group, ClassicGroup):
         return _join_group(GroupDraft(group, turn, shard.config), request, ticket)
-    if group is None or group.is_empty:
+    if group is None or (group.is_empty and not group.outlives_members):
         return _join_new_group(shard, turn, group, request, ticket)
     if (decide := shard.foreign_call(group, request)) is not None:
         return decide(shard, turn, group=group, request=request)
     raise Refused(
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-        f"{request.group_id!a:.80} is a {group.kind} group with members of another protocol; use another group",
+        f"{request.group_id!a:.80} is a {group.kind} group, whose members have another protocol; use another group",
     )
 
 

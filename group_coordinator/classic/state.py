@@ -117,6 +117,7 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     """One classic group. Implements `group_coordinator.state.Group`. Mappings are never changed, only replaced."""
 
     kind: ClassVar[GroupKind] = GroupKind.CLASSIC
+    outlives_members: ClassVar[bool] = False
 
     shard: ShardKey = UNPLACED
     group_id: str

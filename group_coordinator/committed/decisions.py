@@ -439,18 +439,3 @@ class GroupMarkers:
         """Return the operation that settles the transaction's pending offsets of a group. Idempotent by csn; a success
         for a group that is gone."""
         return Operation(self._router.shard_key(group), partial(decide_marker, group_id=group, marker=marker))
-
-
-class OffsetsOfTopics:
-    """Deletion of a topic's offsets. Implements `coordinator_runtime.ports.TopicOffsets`."""
-
-    def __init__(self, router: ShardRouter) -> None:
-        self._router = router
-
-    def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
-        """Return operations that drop every offset of the topic, committed or pending, in all groups.
-
-        They cover all shards, so a topic cannot be deleted while a shard that may hold its offsets is not served here.
-        """
-        decide = partial(decide_forget_topic, topic_id=topic_id)
-        return [Operation(key, decide) for key in self._router.shard_keys]

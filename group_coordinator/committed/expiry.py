@@ -77,8 +77,8 @@ class _Look:
         self.records.extend(Record(shard.key, OffsetForgotten(group_id, partition)) for partition in expired)
         if expired:
             self.events.append(OffsetsExpired(group_id, len(expired)))
-        is_over = group.is_empty and len(expired) == len(offsets.committed) and not offsets.has_pending
-        if is_over:
+        has_offsets = len(expired) < len(offsets.committed) or offsets.has_pending
+        if group.is_empty and not group.outlives_members and not has_offsets:
             self.records.extend(Record(shard.key, value, cause=_CAUSE) for value in group.tombstones())
             self.effects.extend(group.removal_effects())
             self.events.append(GroupRemoved(group_id, group.kind, is_deleted=False))

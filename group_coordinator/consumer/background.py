@@ -1,4 +1,4 @@
-"""Background work for consumer groups: changes of topics, large targets, and patterns.
+"""Background work for consumer groups: large targets, and patterns.
 
 Each group has at most one computation and one resolution under way. The result of a computation counts only if the
 group epoch is still the same. Otherwise the next one begins at once, with the group as it is then. A resolution covers
@@ -10,17 +10,17 @@ Source: spec groups 3.4 (step 5 and decision), 3.11; design 8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
 from typing import Final
 
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.names import RESERVED_PREFIX
-from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey, ShardRouter, Turn
+from coordinator_runtime.decision import Operation, ShardRouter, Turn
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata, TopicShape
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.worker import Worker
 from group_coordinator.assignors import ServerAssignor
@@ -34,42 +34,11 @@ from group_coordinator.consumer.assigning import (
 )
 from group_coordinator.consumer.computing import TargetResult, TargetTask, compute_away
 from group_coordinator.consumer.group import ConsumerGroup
-from group_coordinator.consumer.regexes import ResolveRegexes, decide_resolved, decide_topics_changed, is_resolution_due
+from group_coordinator.consumer.regexes import ResolveRegexes, decide_resolved, is_resolution_due
 from group_coordinator.consumer.state import ResolvedRegex
 from group_coordinator.consumer.targets import target_task
 from group_coordinator.events import TargetFailed
 from group_coordinator.shard import GroupShard
-
-
-class CatalogWatch:
-    """Listener for durable changes of the catalog. Shards of groups that are not loaded find changes on their own:
-    after a load their groups compare the topics with their stored hash."""
-
-    def __init__(self, runtime: Runtime, topics: TopicMetadata) -> None:
-        self._runtime = runtime
-        self._topics = topics
-        self._known = self._shapes()
-        runtime.on_durable_change(self._look, of=CATALOG_KEY)
-
-    def _shapes(self) -> Mapping[str, TopicShape | None]:
-        return {name: self._topics.shape(name) for name in self._topics.topic_names()}
-
-    def _look(self, _changed: Iterable[ShardKey]) -> None:
-        before, self._known = self._known, self._shapes()
-        names = frozenset(
-            name for name in before.keys() | self._known.keys() if before.get(name) != self._known.get(name)
-        )
-        if names:
-            self._tell(names)
-
-    def hold_patterns_again(self) -> None:
-        """Resolve all patterns again, because the permissions of members changed."""
-        self._tell(frozenset())
-
-    def _tell(self, names: frozenset[str]) -> None:
-        shards: list[GroupShard] = self._runtime.shards(Coordinator.GROUPS)
-        for shard in shards:
-            self._runtime.write(Operation(shard.key, partial(decide_topics_changed, names=names)))
 
 
 class TargetComputer:

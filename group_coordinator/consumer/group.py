@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from msgspec.structs import replace
 
@@ -59,6 +59,8 @@ class MemberView:
 class ConsumerGroup:
     """One consumer group. Implements `group_coordinator.state.Group`. Reads are live unless named durable; only replay
     writes."""
+
+    outlives_members: ClassVar[bool] = False
 
     def __init__(self, group_id: str, journal: Journal) -> None:
         self._group_id = group_id

@@ -41,13 +41,13 @@ def decide_upgrade(shard: GroupShard, group: Group, then: Callable[[GroupShard, 
     Raises Refused GROUP_ID_NOT_FOUND if the group may not change its kind.
     """
     goes_on = Operation(shard.key, then)
-    if group.is_empty:
+    if group.is_empty and not group.outlives_members:
         tombstones = tuple(Record(shard.key, value, _CAUSE) for value in group.tombstones())
         return Decision(records=tombstones, joins=(goes_on,), effects=group.removal_effects())
     if not isinstance(group, ClassicGroup):
         raise Refused(
             ErrorCode.GROUP_ID_NOT_FOUND,
-            f"{group.group_id!a:.80} is a {group.kind} group with members of another protocol; use another group",
+            f"{group.group_id!a:.80} is a {group.kind} group, whose members have another protocol; use another group",
         )
     _check_upgrade(shard, group)
     members = [_consumer_member(group, member) for member in group.members.values()]

@@ -27,13 +27,14 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import group_pb2
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, ResourceType
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import CallContext, ReleaseShares
 from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only, open_store, own_rows
 from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import Family
 from tests.harness.inside import WorldOptions
 from tests.harness.rocks_shelf import SHARD_COUNT, RocksShelf
 from tests.harness.script import Script
+from tests.harness.share_groups import FakeShareStates
 from tests.harness.transcript import play, read_transcript, written
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
@@ -82,7 +83,13 @@ def make(directory: Path) -> None:
     options = transcript.options(TwoPhase.SPLIT)
     shelf = _LosingShelf(directory)
     world = World(
-        _ShortStretches(two_phase=options.two_phase, producer_expiration_ms=options.producer_expiration_ms), shelf
+        _ShortStretches(
+            two_phase=options.two_phase,
+            producer_expiration_ms=options.producer_expiration_ms,
+            share_states=FakeShareStates,
+        ),
+        shelf,
+        on_assembled=lambda core: core.runtime.handle_effect(ReleaseShares, FakeShareStates().released.append),
     )
     script = Script(world)
     first, *others = transcript.blocks
@@ -126,7 +133,7 @@ def _add_acls(world: World) -> None:
 
 
 def _add_groups(world: World) -> None:
-    """Members of both protocols, settings of a group, and what an administrator deleted."""
+    """Members of all protocols, settings of a group, and what an administrator deleted."""
 
     def ask(request: Message) -> Any:
         reply = world.inside.group_wire.call(request)
@@ -169,6 +176,8 @@ def _add_groups(world: World) -> None:
         world.settle()
         again = group_pb2.ConsumerGroupHeartbeatRequest(group_id="consumer", member_id="m1", member_epoch=epoch)
         epoch = ask(again).member_epoch
+    topics_read = group_pb2.TopicNames(names=["t"])
+    ask(group_pb2.ShareGroupHeartbeatRequest(group_id="share", member_id="m1", subscribed_topic_names=topics_read))
     setting = group_pb2.GroupConfig(name="consumer_session_timeout_ms", value=50_000)
     ask(group_pb2.AlterGroupConfigsRequest(group_id="consumer", set=[setting]))
     offset = group_pb2.PartitionOffset(partition=0, committed_offset=1)

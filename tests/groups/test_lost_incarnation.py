@@ -11,6 +11,7 @@ from tests.harness.consumers import all_of, of
 from tests.harness.group_world import classic_world, group_world
 from tests.harness.groups import OK, code
 from tests.harness.memory_store import MemoryStore
+from tests.harness.share_groups import share_groups
 from tests.harness.world import World
 from txnctl.stopped.store_verify import verify_store
 
@@ -72,6 +73,22 @@ def test_consumers_are_gone_and_group_epochs_go_on_above_the_lost_line() -> None
     assert (world.consumers.epoch(), world.consumers.member_ids()) == (epoch, ["first", "second"]), (
         "a plain restart removes nobody"
     )
+
+
+def test_members_of_share_groups_are_gone_and_the_states_of_their_partitions_stay() -> None:
+    shares = share_groups()
+    first, second = shares.members("first", "second")
+    first.joins("foo")
+    second.joins("foo")
+    shares.world.settle()
+    held = shares.initialized()
+    restore(shares.world, shares.world.shelf.store.copy())
+    assert (shares.state(), shares.epoch(), shares.member_ids()) == ("Empty", LEAST, [])
+    assert code(first.beats()) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert (shares.world.groups.timers(), shares.initialized()) == ({}, held)
+    first.joins("foo")
+    assert (first.epoch, first.assigned) == (LEAST + 1, all_of(foo=6))
+    assert set(shares.states.held.values()) == {1}, "no state was made again"
 
 
 def test_two_restores_of_one_backup_give_different_epochs() -> None:

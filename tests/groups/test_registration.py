@@ -45,6 +45,7 @@ class Queue(Struct, frozen=True):
 
     kind = QUEUE_KIND
     protocol_type = "queue"
+    outlives_members = False
 
     @property
     def state_name(self) -> str:

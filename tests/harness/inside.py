@@ -14,7 +14,7 @@ from coordinator_core.config import CoreConfig
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.late_answers import WAITING_MAX
-from coordinator_runtime.ports import Authorizer
+from coordinator_runtime.ports import NO_SHARE_STATES, Authorizer, ShareStates
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Store
 from coordinator_server.grpc_front.wire.servicers import group_servicers
@@ -59,6 +59,8 @@ class WorldOptions:
     """How long until the next look for what they do not keep."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
     group_parts: tuple[GroupPart, ...] = PARTS
+    share_states: Callable[[], ShareStates] = lambda: NO_SHARE_STATES
+    """Makes the states of the partitions of share groups, for each life."""
     group_waits_max: int = WAITING_MAX
     """Calls that may wait for other members."""
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
@@ -127,6 +129,7 @@ class Inside:
                 payload_worker=options.worker or HeldWorker(),
                 assignors=options.assignors,
                 group_parts=options.group_parts,
+                share_states=options.share_states(),
                 new_topic_id=self._new_topic_id,
             ),
             options.authorizer,

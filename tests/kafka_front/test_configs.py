@@ -201,11 +201,31 @@ def test_a_group_has_the_settings_of_the_server_until_it_has_its_own(caller: Kaf
     assert values(caller, GROUP, "workers") == {
         "consumer.session.timeout.ms": "45000",
         "consumer.heartbeat.interval.ms": "5000",
+        "share.session.timeout.ms": "45000",
+        "share.heartbeat.interval.ms": "5000",
+        "share.record.lock.duration.ms": "30000",
+        "share.delivery.count.limit": "5",
+        "share.partition.max.record.locks": "2000",
+        "share.auto.offset.reset": "latest",
+        "share.isolation.level": "read_uncommitted",
+        "share.renew.acknowledge.enable": "false",
     }
     assert change(caller, ("consumer.session.timeout.ms", SET, "50000"), kind=GROUP, name="workers") == OK
     assert own(caller, GROUP, "workers") == {"consumer.session.timeout.ms": "50000"}
     assert change(caller, ("consumer.session.timeout.ms", DELETE, None), kind=GROUP, name="workers") == OK
     assert own(caller, GROUP, "workers") == {}
+
+
+def test_a_share_group_has_settings_that_are_words(caller: KafkaCaller) -> None:
+    wanted = {
+        "share.auto.offset.reset": "by_duration:PT1H30M",
+        "share.isolation.level": "read_committed",
+        "share.renew.acknowledge.enable": "true",
+        "share.record.lock.duration.ms": "15000",
+    }
+    for key, value in wanted.items():
+        assert change(caller, (key, SET, value), kind=GROUP, name="workers") == OK
+    assert own(caller, GROUP, "workers") == wanted
 
 
 def test_the_settings_of_a_group_are_replaced_as_a_whole(caller: KafkaCaller) -> None:
@@ -219,7 +239,10 @@ def test_the_settings_of_a_group_are_replaced_as_a_whole(caller: KafkaCaller) ->
     [
         ("consumer.session.timeout.ms", "1"),
         ("consumer.session.timeout.ms", "soon"),
-        ("share.session.timeout.ms", "45000"),
+        ("share.session.timeout.ms", "44999"),
+        ("share.auto.offset.reset", "newest"),
+        ("share.renew.acknowledge.enable", "maybe"),
+        ("streams.session.timeout.ms", "45000"),
         ("consumer_session_timeout_ms", "50000"),
     ],
 )

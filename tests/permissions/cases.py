@@ -273,6 +273,21 @@ GROUPS: Final = (
         (_one(_P.DESCRIBE, _G), SEE_TOPIC),
     ),
     Case(
+        "ShareGroupHeartbeat",
+        lambda front, n: _group.ShareGroupHeartbeatRequest(
+            group_id=n.shares,
+            member_id="m1",
+            member_epoch=front.share_epoch,
+            subscribed_topic_names=_group.TopicNames(names=[n.topic]),
+        ),
+        (READ_GROUP, SEE_TOPIC),
+    ),
+    Case(
+        "ShareGroupDescribe",
+        lambda _front, n: _group.ShareGroupDescribeRequest(group_ids=[n.shares]),
+        (_one(_P.DESCRIBE, _G), SEE_TOPIC),
+    ),
+    Case(
         "DescribeGroups",
         lambda _front, n: _group.DescribeGroupsRequest(group_ids=[n.classic]),
         (_one(_P.DESCRIBE, _G),),

@@ -61,9 +61,11 @@ class Names:
     """A consumer group with a member that reads the topic."""
     classic: str = "unseen-classic"
     """A classic group with a member."""
+    shares: str = "unseen-shares"
+    """A share group with a member that reads the topic."""
 
     def all(self) -> Iterator[str]:
-        yield from (self.topic, self.id, self.prepared, self.group, self.consumers, self.classic)
+        yield from (self.topic, self.id, self.prepared, self.group, self.consumers, self.classic, self.shares)
 
 
 ABSENT: Final = Names(
@@ -74,6 +76,7 @@ ABSENT: Final = Names(
     group="absent-readers",
     consumers="absent-consumers",
     classic="absent-classic",
+    shares="absent-shares",
 )
 """Names of the same lengths that stand for nothing."""
 
@@ -136,6 +139,13 @@ class GuardedFront:
                 rebalance_timeout_ms=30_000,
                 subscribed_topic_names=group_pb2.TopicNames(names=[named.topic]),
                 topic_partitions=group_pb2.PartitionSet(),
+            )
+        ).member_epoch
+        self.share_epoch = self.told(
+            group_pb2.ShareGroupHeartbeatRequest(
+                group_id=named.shares,
+                member_id="m1",
+                subscribed_topic_names=group_pb2.TopicNames(names=[named.topic]),
             )
         ).member_epoch
         joined = self.told(joining(named.classic))
@@ -278,7 +288,8 @@ def without_names(response: Message, named: Names) -> str:
     """The text of a response with every name that it has replaced by what it is the name of."""
     text = str(response)
     replaced: Mapping[str, str] = {
-        getattr(named, field): f"<{field}>" for field in ("topic", "id", "prepared", "group", "consumers", "classic")
+        getattr(named, field): f"<{field}>"
+        for field in ("topic", "id", "prepared", "group", "consumers", "classic", "shares")
     }
     for name, meaning in replaced.items():
         text = text.replace(name, meaning)

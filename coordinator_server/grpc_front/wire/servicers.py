@@ -12,6 +12,7 @@ from coordinator_server.grpc_front.wire.groups.administration import Administrat
 from coordinator_server.grpc_front.wire.groups.classic import ClassicServicer
 from coordinator_server.grpc_front.wire.groups.committed import OffsetServicer
 from coordinator_server.grpc_front.wire.groups.consumer import ConsumerServicer
+from coordinator_server.grpc_front.wire.groups.share import ShareServicer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import FastProduce, LogServicer
 from coordinator_server.grpc_front.wire.log.snapshots import SnapshotServicer
@@ -52,6 +53,7 @@ def group_servicers(core: Core) -> list[object]:
     return [
         ClassicServicer(groups.classic),
         ConsumerServicer(groups.consumer),
+        ShareServicer(groups.share),
         OffsetServicer(groups.offsets),
         AdministrationServicer(groups.administration),
     ]

@@ -16,9 +16,9 @@ Conventions of the whole API:
   the next Fetch, after any other call every call. The pause of a retry is not added to it: the longer one counts.
   Some calls are never refused for a quota, and should not be delayed, because others wait for them. Of producers and
   sinks: EndTxn, PrepareTransaction, SealMember, CommitBatch and AbortBatch. Of members of groups: JoinGroup,
-  SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, OffsetCommit and TxnOffsetCommit. Of readers:
-  RenewSnapshot and ReleaseSnapshot. Of administrators: WriteTxnMarkers, AbortTransactions, FenceProducers and
-  AbortHangingTransactions.
+  SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, OffsetCommit and TxnOffsetCommit. Of
+  readers: RenewSnapshot and ReleaseSnapshot. Of administrators: WriteTxnMarkers, AbortTransactions, FenceProducers
+  and AbortHangingTransactions.
 - A field that is "meaningful only without an error" holds its zero value when error_code is set.
 - Times are milliseconds since the Unix epoch unless a name says otherwise; durations are in milliseconds.
 - Offsets are half-open: the record AT an end offset is not included.

@@ -3,9 +3,12 @@
 isort:skip_file
 Consumer groups: membership in both protocols, and the offsets that groups commit.
 
-Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are two kinds of group. In a classic one, one of the members
-computes the assignment. In a consumer group (KIP-848), the server computes it. A group without members may change
-its kind. A group with members may if the server's setting group_consumer_migration_policy allows it.
+Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are three kinds of group. In a classic one, one of the members
+computes the assignment. In a consumer group (KIP-848), the server computes it. In a share group (KIP-932), several
+members may read one partition, and each record is acknowledged by itself. A group without members may change its
+kind. But a share group keeps it until it is deleted, and takes no place of a group with offsets. A classic group with
+members may become a consumer group, and the reverse, if the server's setting group_consumer_migration_policy allows
+it.
 
 "Absent" fields are those that were not set; for most of them that means "unchanged" or "none".
 """
@@ -890,6 +893,247 @@ class ConsumerGroupMember(_message.Message):
 Global___ConsumerGroupMember: _TypeAlias = ConsumerGroupMember  # noqa: Y015
 
 @_typing.final
+class ShareGroupHeartbeatRequest(_message.Message):
+    """Share groups"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    SUBSCRIBED_TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+    MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    member_id: _builtins.str
+    """Made by the client (a UUID) and kept as long as its process lives. Empty with member_epoch 0: the server makes one."""
+    member_epoch: _builtins.int
+    """0 = join (again), above 0 = the epoch that the member has reached, -1 = leave."""
+    rack_id: _builtins.str
+    max_wait_ms: _builtins.int
+    """As in ConsumerGroupHeartbeatRequest."""
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def subscribed_topic_names(self) -> Global___TopicNames:
+        """Topics of the member, which need not exist yet. With member_epoch 0 at least one; absent: unchanged.
+        INVALID_TOPIC_EXCEPTION for a name that no topic can have.
+        """
+
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        group_id: _builtins.str = ...,
+        member_id: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        rack_id: _builtins.str | None = ...,
+        subscribed_topic_names: Global___TopicNames | None = ...,
+        max_wait_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id", "header", b"header", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id", "group_id", b"group_id", "header", b"header", "max_wait_ms", b"max_wait_ms", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rack_id: _TypeAlias = _typing.Literal["rack_id"]  # noqa: Y015
+    _WhichOneofArgType__rack_id: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rack_id) -> _WhichOneofReturnType__rack_id | None: ...
+
+Global___ShareGroupHeartbeatRequest: _TypeAlias = ShareGroupHeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class ShareGroupHeartbeatResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    member_id: _builtins.str
+    member_epoch: _builtins.int
+    """The epoch to send next. -1 answers a leave."""
+    heartbeat_interval_ms: _builtins.int
+    """Pause until the next heartbeat, in milliseconds."""
+    @_builtins.property
+    def assignment(self) -> Global___PartitionSet:
+        """Partitions that the member may fetch records of now. Others may fetch of them too. Absent: unchanged."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        member_id: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        heartbeat_interval_ms: _builtins.int = ...,
+        assignment: Global___PartitionSet | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "member_id", b"member_id", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareGroupHeartbeatResponse: _TypeAlias = ShareGroupHeartbeatResponse  # noqa: Y015
+
+@_typing.final
+class ShareGroupDescribeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    GROUP_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        group_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_ids", b"group_ids", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareGroupDescribeRequest: _TypeAlias = ShareGroupDescribeRequest  # noqa: Y015
+
+@_typing.final
+class ShareGroupDescribeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupDescription]:
+        """One per group asked, in that order."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        groups: _abc.Iterable[Global___ShareGroupDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "groups", b"groups", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareGroupDescribeResponse: _TypeAlias = ShareGroupDescribeResponse  # noqa: Y015
+
+@_typing.final
+class ShareGroupDescription(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    GROUP_STATE_FIELD_NUMBER: _builtins.int
+    GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_NAME_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """INVALID_GROUP_ID; GROUP_ID_NOT_FOUND if there is no such group, or it is of another kind."""
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    group_id: _builtins.str
+    group_state: _builtins.str
+    """Empty, Stable or Dead."""
+    group_epoch: _builtins.int
+    assignment_epoch: _builtins.int
+    """Epoch that the assignment was computed for."""
+    assignor_name: _builtins.str
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupMember]: ...
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        group_id: _builtins.str = ...,
+        group_state: _builtins.str = ...,
+        group_epoch: _builtins.int = ...,
+        assignment_epoch: _builtins.int = ...,
+        assignor_name: _builtins.str = ...,
+        members: _abc.Iterable[Global___ShareGroupMember] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor_name", b"assignor_name", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "group_epoch", b"group_epoch", "group_id", b"group_id", "group_state", b"group_state", "members", b"members"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareGroupDescription: _TypeAlias = ShareGroupDescription  # noqa: Y015
+
+@_typing.final
+class ShareGroupMember(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    SUBSCRIBED_TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    member_id: _builtins.str
+    rack_id: _builtins.str
+    member_epoch: _builtins.int
+    client_id: _builtins.str
+    client_host: _builtins.str
+    @_builtins.property
+    def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def assignment(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]: ...
+    def __init__(
+        self,
+        *,
+        member_id: _builtins.str = ...,
+        rack_id: _builtins.str | None = ...,
+        member_epoch: _builtins.int = ...,
+        client_id: _builtins.str = ...,
+        client_host: _builtins.str = ...,
+        subscribed_topic_names: _abc.Iterable[_builtins.str] | None = ...,
+        assignment: _abc.Iterable[_common_pb2.TopicPartitions] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id", "rack_id", b"rack_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id", "assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rack_id: _TypeAlias = _typing.Literal["rack_id"]  # noqa: Y015
+    _WhichOneofArgType__rack_id: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rack_id) -> _WhichOneofReturnType__rack_id | None: ...
+
+Global___ShareGroupMember: _TypeAlias = ShareGroupMember  # noqa: Y015
+
+@_typing.final
 class DescribeGroupsRequest(_message.Message):
     """Administration"""
 
@@ -1052,7 +1296,7 @@ class ListGroupsRequest(_message.Message):
 
     @_builtins.property
     def type_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """classic, consumer; with the same rules. Empty: all."""
+        """classic, consumer, share; with the same rules. Empty: all."""
 
     def __init__(
         self,
@@ -1116,7 +1360,7 @@ class GroupListing(_message.Message):
     """Empty for a group that only has offsets."""
     group_state: _builtins.str
     group_type: _builtins.str
-    """classic or consumer."""
+    """classic, consumer or share."""
     def __init__(
         self,
         *,
@@ -1795,20 +2039,33 @@ class GroupConfig(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """consumer_session_timeout_ms, consumer_heartbeat_interval_ms."""
+    """Of consumer groups: consumer_session_timeout_ms, consumer_heartbeat_interval_ms. Of share groups:
+    share_session_timeout_ms, share_heartbeat_interval_ms, share_record_lock_duration_ms, share_delivery_count_limit,
+    share_partition_max_record_locks, share_auto_offset_reset, share_isolation_level, share_renew_acknowledge_enable.
+    """
     value: _builtins.int
+    """Value of a setting that is a number."""
+    text: _builtins.str
+    """Value of a setting whose values are words; absent for a number. Those of share_auto_offset_reset are earliest,
+    latest, and by_duration: with an age (by_duration:PT1H). Those of share_isolation_level are read_uncommitted and
+    read_committed. Those of share_renew_acknowledge_enable are true and false.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         value: _builtins.int = ...,
+        text: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "name", b"name", "text", b"text", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__text: _TypeAlias = _typing.Literal["text"]  # noqa: Y015
+    _WhichOneofArgType__text: _TypeAlias = _typing.Literal["_text", b"_text"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__text) -> _WhichOneofReturnType__text | None: ...
 
 Global___GroupConfig: _TypeAlias = GroupConfig  # noqa: Y015
 

@@ -64,6 +64,16 @@ class GroupServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_group__pb2.ConsumerGroupDescribeRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_group__pb2.ConsumerGroupDescribeResponse.FromString,
                 _registered_method=True)
+        self.ShareGroupHeartbeat = channel.unary_unary(
+                '/coordinator_api.v1.GroupService/ShareGroupHeartbeat',
+                request_serializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupHeartbeatRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupHeartbeatResponse.FromString,
+                _registered_method=True)
+        self.ShareGroupDescribe = channel.unary_unary(
+                '/coordinator_api.v1.GroupService/ShareGroupDescribe',
+                request_serializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeResponse.FromString,
+                _registered_method=True)
         self.DescribeGroups = channel.unary_unary(
                 '/coordinator_api.v1.GroupService/DescribeGroups',
                 request_serializer=coordinator__api_dot_v1_dot_group__pb2.DescribeGroupsRequest.SerializeToString,
@@ -156,6 +166,22 @@ class GroupServiceServicer(object):
 
     def ConsumerGroupDescribe(self, request, context):
         """Returns the state of consumer groups, durable as of the answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShareGroupHeartbeat(self, request, context):
+        """Share: join, stay, get the assignment, leave. A member that sends none for the session timeout is removed, and its
+        records are available to others at once. The timeout is the server's group_share_session_timeout_ms, 45 s by default;
+        AlterGroupConfigs sets it for one group. Send one heartbeat at a time, as with ConsumerGroupHeartbeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShareGroupDescribe(self, request, context):
+        """Returns the state of share groups, durable as of the answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -257,6 +283,16 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.ConsumerGroupDescribe,
                     request_deserializer=coordinator__api_dot_v1_dot_group__pb2.ConsumerGroupDescribeRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_group__pb2.ConsumerGroupDescribeResponse.SerializeToString,
+            ),
+            'ShareGroupHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShareGroupHeartbeat,
+                    request_deserializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupHeartbeatRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupHeartbeatResponse.SerializeToString,
+            ),
+            'ShareGroupDescribe': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShareGroupDescribe,
+                    request_deserializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeResponse.SerializeToString,
             ),
             'DescribeGroups': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeGroups,
@@ -466,6 +502,60 @@ class GroupService(object):
             '/coordinator_api.v1.GroupService/ConsumerGroupDescribe',
             coordinator__api_dot_v1_dot_group__pb2.ConsumerGroupDescribeRequest.SerializeToString,
             coordinator__api_dot_v1_dot_group__pb2.ConsumerGroupDescribeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShareGroupHeartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.GroupService/ShareGroupHeartbeat',
+            coordinator__api_dot_v1_dot_group__pb2.ShareGroupHeartbeatRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_group__pb2.ShareGroupHeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShareGroupDescribe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.GroupService/ShareGroupDescribe',
+            coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,9 +3,12 @@
 isort:skip_file
 Consumer groups: membership in both protocols, and the offsets that groups commit.
 
-Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are two kinds of group. In a classic one, one of the members
-computes the assignment. In a consumer group (KIP-848), the server computes it. A group without members may change
-its kind. A group with members may if the server's setting group_consumer_migration_policy allows it.
+Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are three kinds of group. In a classic one, one of the members
+computes the assignment. In a consumer group (KIP-848), the server computes it. In a share group (KIP-932), several
+members may read one partition, and each record is acknowledged by itself. A group without members may change its
+kind. But a share group keeps it until it is deleted, and takes no place of a group with offsets. A classic group with
+members may become a consumer group, and the reverse, if the server's setting group_consumer_migration_policy allows
+it.
 
 "Absent" fields are those that were not set; for most of them that means "unchanged" or "none".
 """
@@ -58,6 +61,13 @@ class GroupServiceStub:
     """
     ConsumerGroupDescribe: _grpc.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]
     """Returns the state of consumer groups, durable as of the answer."""
+    ShareGroupHeartbeat: _grpc.UnaryUnaryMultiCallable[_group_pb2.ShareGroupHeartbeatRequest, _group_pb2.ShareGroupHeartbeatResponse]
+    """Share: join, stay, get the assignment, leave. A member that sends none for the session timeout is removed, and its
+    records are available to others at once. The timeout is the server's group_share_session_timeout_ms, 45 s by default;
+    AlterGroupConfigs sets it for one group. Send one heartbeat at a time, as with ConsumerGroupHeartbeat.
+    """
+    ShareGroupDescribe: _grpc.UnaryUnaryMultiCallable[_group_pb2.ShareGroupDescribeRequest, _group_pb2.ShareGroupDescribeResponse]
+    """Returns the state of share groups, durable as of the answer."""
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupsRequest, _group_pb2.DescribeGroupsResponse]
     """Returns the state of classic groups."""
     ListGroups: _grpc.UnaryUnaryMultiCallable[_group_pb2.ListGroupsRequest, _group_pb2.ListGroupsResponse]
@@ -102,6 +112,13 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """
     ConsumerGroupDescribe: _aio.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]  # type: ignore[assignment]
     """Returns the state of consumer groups, durable as of the answer."""
+    ShareGroupHeartbeat: _aio.UnaryUnaryMultiCallable[_group_pb2.ShareGroupHeartbeatRequest, _group_pb2.ShareGroupHeartbeatResponse]  # type: ignore[assignment]
+    """Share: join, stay, get the assignment, leave. A member that sends none for the session timeout is removed, and its
+    records are available to others at once. The timeout is the server's group_share_session_timeout_ms, 45 s by default;
+    AlterGroupConfigs sets it for one group. Send one heartbeat at a time, as with ConsumerGroupHeartbeat.
+    """
+    ShareGroupDescribe: _aio.UnaryUnaryMultiCallable[_group_pb2.ShareGroupDescribeRequest, _group_pb2.ShareGroupDescribeResponse]  # type: ignore[assignment]
+    """Returns the state of share groups, durable as of the answer."""
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupsRequest, _group_pb2.DescribeGroupsResponse]  # type: ignore[assignment]
     """Returns the state of classic groups."""
     ListGroups: _aio.UnaryUnaryMultiCallable[_group_pb2.ListGroupsRequest, _group_pb2.ListGroupsResponse]  # type: ignore[assignment]
@@ -179,6 +196,25 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.ConsumerGroupDescribeResponse, _abc.Awaitable[_group_pb2.ConsumerGroupDescribeResponse]]:
         """Returns the state of consumer groups, durable as of the answer."""
+
+    @_abc_1.abstractmethod
+    def ShareGroupHeartbeat(
+        self,
+        request: _group_pb2.ShareGroupHeartbeatRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.ShareGroupHeartbeatResponse, _abc.Awaitable[_group_pb2.ShareGroupHeartbeatResponse]]:
+        """Share: join, stay, get the assignment, leave. A member that sends none for the session timeout is removed, and its
+        records are available to others at once. The timeout is the server's group_share_session_timeout_ms, 45 s by default;
+        AlterGroupConfigs sets it for one group. Send one heartbeat at a time, as with ConsumerGroupHeartbeat.
+        """
+
+    @_abc_1.abstractmethod
+    def ShareGroupDescribe(
+        self,
+        request: _group_pb2.ShareGroupDescribeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.ShareGroupDescribeResponse, _abc.Awaitable[_group_pb2.ShareGroupDescribeResponse]]:
+        """Returns the state of share groups, durable as of the answer."""
 
     @_abc_1.abstractmethod
     def DescribeGroups(

@@ -1,4 +1,4 @@
-"""Q and R: kinds of groups that do not exist yet. A row that is built leaves its section here and gets its test."""
+"""Q and R: rows that are not built yet. A row that is built leaves its section here and gets its test."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Final
 from tests.conformance.groups.cases import SUITE, still_open
 
 _WHY: Final = {
-    "Q": "share groups do not exist yet: their RPCs and their records come with their own coordinator part",
+    "Q": "share groups deliver no records yet: only their members, settings and descriptions exist",
     "R": "streams groups do not exist yet: their RPCs and their records come with their own coordinator part",
 }
 
+_BUILT: Final = {282, 283, 285, 286, 287, 307}
+
 for row in SUITE.rows:
-    if row.section in _WHY:
+    if row.section in _WHY and row.number not in _BUILT:
         still_open(row.number, _WHY[row.section])

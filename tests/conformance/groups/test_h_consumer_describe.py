@@ -7,6 +7,7 @@ from coordinator_protocol.errors import ErrorCode
 from tests.conformance.groups.cases import case
 from tests.harness.group_world import group_world
 from tests.harness.groups import OK, code
+from tests.harness.share_groups import ShareMember
 
 
 @case(122)
@@ -30,9 +31,11 @@ def test_a_description_shows_what_is_durable() -> None:
 def test_only_consumer_groups_can_be_described_as_such() -> None:
     world = group_world()
     world.classic.form(world.classic.subscriber(group_id="classic"), plan={})
-    asked = group_pb2.ConsumerGroupDescribeRequest(group_ids=["unknown", "", "classic"])
+    ShareMember(world, group_id="share").joins("foo")
+    asked = group_pb2.ConsumerGroupDescribeRequest(group_ids=["unknown", "", "classic", "share"])
     assert [code(group) for group in world.ask(asked).groups] == [
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.GROUP_ID_NOT_FOUND,
     ]

@@ -9,10 +9,11 @@ import pytest
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.assignors.range import assign_range
 from coordinator_protocol.errors import ErrorCode
-from tests.conformance.groups.cases import case, not_drivable, still_open
+from tests.conformance.groups.cases import case, not_drivable
 from tests.harness.consumers import all_of, of, partition_set, partitions_of
 from tests.harness.group_world import group_world
 from tests.harness.groups import OK, code
+from tests.harness.share_groups import share_groups
 
 EVERYTHING = all_of(foo=6, bar=3)
 
@@ -207,7 +208,22 @@ not_drivable(
     "a failed append ends the process (design 5), and a restart looks at the topics anew; a refused operation takes "
     "the note that it looked back with everything else",
 )
-still_open(146, "share groups do not exist yet")
+
+
+@case(146)
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_members_of_other_protocols_take_no_share_group(*, is_empty: bool) -> None:
+    shares = share_groups()
+    world, member = shares.world, shares.member()
+    member.joins("foo")
+    if is_empty:
+        member.leaves()
+    assert code(world.consumers.member().joins("foo")) is ErrorCode.GROUP_ID_NOT_FOUND
+    stranger = world.classic.subscriber()
+    assert code(stranger.joins()) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code(stranger.syncs()) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.classic.leave(group_pb2.LeavingMember(member_id="m")) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert world.groups.kind() == "share"
 
 
 @case(147)

@@ -51,7 +51,10 @@ class AdministrationServicer:
     ) -> Pending[group_pb2.DescribeGroupConfigsResponse]:
         response = group_pb2.DescribeGroupConfigsResponse()
         for name, value in sorted(self._service.describe_config(request.group_id, context).items()):
-            response.configs.add(name=name, value=value)
+            if isinstance(value, str):
+                response.configs.add(name=name, text=value)
+            else:
+                response.configs.add(name=name, value=value)
         return settled(response)
 
     def AlterGroupConfigs(
@@ -59,7 +62,7 @@ class AdministrationServicer:
     ) -> Pending[group_pb2.AlterGroupConfigsResponse]:
         command = AlterGroupConfig(
             group_id=request.group_id,
-            wanted=tuple([(config.name, config.value) for config in request.set]),
+            wanted=tuple([(each.name, each.text if each.HasField("text") else each.value) for each in request.set]),
             unset=frozenset(request.unset),
             validate_only=request.validate_only,
         )

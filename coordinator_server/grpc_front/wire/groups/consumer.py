@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
-from coordinator_api.v1 import common_pb2, group_pb2
+from coordinator_api.v1 import group_pb2
 from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.grpc_front.wire.edge import set_error, unchecked_names
+from coordinator_server.grpc_front.wire.groups.topics import topic_partitions
 from group_coordinator.consumer.requests import ConsumerGroupDescription, HeartbeatRequest
 from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.members import HeartbeatAnswer
-from group_coordinator.topics import TopicShare
 
 _UNCHANGED: Final = -1
 """Value by which Kafka's clients say that a number is unchanged."""
@@ -69,15 +68,8 @@ def _heartbeat_response(answer: HeartbeatAnswer) -> group_pb2.ConsumerGroupHeart
     )
     if answer.assigned is not None:
         response.assignment.SetInParent()
-        response.assignment.topics.extend(_topic_partitions(answer.assigned))
+        response.assignment.topics.extend(topic_partitions(answer.assigned))
     return response
-
-
-def _topic_partitions(shares: Iterable[TopicShare]) -> list[common_pb2.TopicPartitions]:
-    return [
-        common_pb2.TopicPartitions(topic=share.topic, topic_id=share.topic_id, partitions=share.partitions)
-        for share in shares
-    ]
 
 
 def _fill_description(description: group_pb2.ConsumerGroupDescription, described: ConsumerGroupDescription) -> None:
@@ -98,5 +90,5 @@ def _fill_description(description: group_pb2.ConsumerGroupDescription, described
             subscribed_topic_regex=member.subscription.regex,
             is_classic=member.classic is not None,
         )
-        described_member.assignment.extend(_topic_partitions(each.assigned))
-        described_member.target_assignment.extend(_topic_partitions(each.target))
+        described_member.assignment.extend(topic_partitions(each.assigned))
+        described_member.target_assignment.extend(topic_partitions(each.target))

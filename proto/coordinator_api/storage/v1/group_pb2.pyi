@@ -508,3 +508,161 @@ class PendingOffsetValue(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PendingOffsetValue: _TypeAlias = PendingOffsetValue  # noqa: Y015
+
+@_typing.final
+class ShareGroupEpochValue(_message.Message):
+    """Value of record type SHARE_GROUP_EPOCH; the key is the group id. As ConsumerGroupEpochValue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+    METADATA_HASH_FIELD_NUMBER: _builtins.int
+    group_epoch: _builtins.int
+    metadata_hash: _builtins.int
+    def __init__(
+        self,
+        *,
+        group_epoch: _builtins.int = ...,
+        metadata_hash: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_epoch", b"group_epoch", "metadata_hash", b"metadata_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareGroupEpochValue: _TypeAlias = ShareGroupEpochValue  # noqa: Y015
+
+@_typing.final
+class ShareMemberValue(_message.Message):
+    """Value of record type SHARE_MEMBER; the key is group id NUL member id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    SUBSCRIBED_TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+    rack_id: _builtins.str
+    client_id: _builtins.str
+    client_host: _builtins.str
+    @_builtins.property
+    def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        rack_id: _builtins.str | None = ...,
+        client_id: _builtins.str = ...,
+        client_host: _builtins.str = ...,
+        subscribed_topic_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id", "rack_id", b"rack_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id", "client_host", b"client_host", "client_id", b"client_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rack_id: _TypeAlias = _typing.Literal["rack_id"]  # noqa: Y015
+    _WhichOneofArgType__rack_id: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rack_id) -> _WhichOneofReturnType__rack_id | None: ...
+
+Global___ShareMemberValue: _TypeAlias = ShareMemberValue  # noqa: Y015
+
+@_typing.final
+class ShareTargetEpochValue(_message.Message):
+    """Value of record type SHARE_TARGET_EPOCH; the key is the group id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSIGNMENT_EPOCH_FIELD_NUMBER: _builtins.int
+    COMPUTED_MS_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_NAME_FIELD_NUMBER: _builtins.int
+    assignment_epoch: _builtins.int
+    computed_ms: _builtins.int
+    assignor_name: _builtins.str
+    def __init__(
+        self,
+        *,
+        assignment_epoch: _builtins.int = ...,
+        computed_ms: _builtins.int = ...,
+        assignor_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor_name", b"assignor_name", "computed_ms", b"computed_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareTargetEpochValue: _TypeAlias = ShareTargetEpochValue  # noqa: Y015
+
+@_typing.final
+class ShareTargetMemberValue(_message.Message):
+    """Value of record type SHARE_TARGET_MEMBER; the key is group id NUL member id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitionsValue]: ...
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___TopicPartitionsValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareTargetMemberValue: _TypeAlias = ShareTargetMemberValue  # noqa: Y015
+
+@_typing.final
+class ShareCurrentAssignmentValue(_message.Message):
+    """Value of record type SHARE_CURRENT_ASSIGNMENT; the key is group id NUL member id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    PREVIOUS_MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNED_FIELD_NUMBER: _builtins.int
+    member_epoch: _builtins.int
+    previous_member_epoch: _builtins.int
+    @_builtins.property
+    def assigned(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitionsValue]: ...
+    def __init__(
+        self,
+        *,
+        member_epoch: _builtins.int = ...,
+        previous_member_epoch: _builtins.int = ...,
+        assigned: _abc.Iterable[Global___TopicPartitionsValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "member_epoch", b"member_epoch", "previous_member_epoch", b"previous_member_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareCurrentAssignmentValue: _TypeAlias = ShareCurrentAssignmentValue  # noqa: Y015
+
+@_typing.final
+class SharePartitionsValue(_message.Message):
+    """Value of record type SHARE_PARTITIONS; the key is group id NUL topic id (16 bytes). Partitions that have a state of
+    the group, ascending.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SharePartitionsValue: _TypeAlias = SharePartitionsValue  # noqa: Y015

@@ -197,6 +197,9 @@ CONSUMER_GROUP_DESCRIBE: Final = Rpc(
     group.ConsumerGroupDescribeRequest,
     group.ConsumerGroupDescribeResponse.FromString,
 )
+SHARE_GROUP_DESCRIBE: Final = Rpc(
+    Method.SHARE_GROUP_DESCRIBE, _GROUP, group.ShareGroupDescribeRequest, group.ShareGroupDescribeResponse.FromString
+)
 DESCRIBE_GROUPS: Final = Rpc(
     Method.DESCRIBE_GROUPS, _GROUP, group.DescribeGroupsRequest, group.DescribeGroupsResponse.FromString
 )

@@ -224,6 +224,7 @@ def _blocking(found: admin.BlockingTransaction) -> BlockingTransaction:
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
+SHARE = "share"
 EMPTY = "Empty"
 
 
@@ -233,10 +234,10 @@ class GroupListing:
 
     group_id: str
     group_type: str
-    """Type of the group: `classic` or `consumer`."""
+    """Type of the group: `classic`, `consumer` or `share`."""
     state: str
     protocol_type: str
-    """Protocol of its members, "consumer" for consumers; empty for a group that only has offsets."""
+    """Protocol of its members: "consumer", "share" in share groups. Empty for a group that only has offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,9 +256,11 @@ class GroupMember:
     """Topics named in the subscription; empty in a classic group while it rebalances."""
     subscribed_topic_regex: str | None
     assignment: tuple[TopicPartition, ...]
-    """Partitions of the member. Empty in a classic group while it rebalances, or if its members are not consumers."""
+    """Partitions of the member. In a share group others may have them too. Empty in a classic group while it
+    rebalances, or if its members are not consumers."""
     target_assignment: tuple[TopicPartition, ...] | None
-    """Partitions that the member will have once other members have released theirs; None in a classic group."""
+    """Partitions that the member will have once other members have released theirs. None in a classic group, and in a
+    share group, whose members wait for none."""
     is_classic: bool
     """True if the member speaks the classic protocol, in a group of either type."""
 
@@ -277,7 +280,7 @@ class GroupDescription:
     assignment_epoch: int | None
     """Group epoch for which the target assignment was computed; None in a classic group."""
     leader: str
-    """Member that computes the assignment; empty in a consumer group, where the server computes it."""
+    """Member that computes the assignment; empty in the other groups, where the server computes it."""
     members: tuple[GroupMember, ...]
 
 
@@ -382,6 +385,36 @@ def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescriptio
                 assignment=_partitions(member.assignment),
                 target_assignment=_partitions(member.target_assignment),
                 is_classic=member.is_classic,
+            )
+            for member in found.members
+        ),
+    )
+
+
+def described_share(found: group.ShareGroupDescription) -> GroupDescription:
+    """Return the description of a share group."""
+    return GroupDescription(
+        group_id=found.group_id,
+        group_type=SHARE,
+        state=found.group_state,
+        protocol_type=SHARE,
+        assignor=found.assignor_name,
+        epoch=found.group_epoch,
+        assignment_epoch=found.assignment_epoch,
+        leader="",
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=None,
+                rack_id=member.rack_id if member.HasField("rack_id") else None,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                epoch=member.member_epoch,
+                subscribed_topic_names=tuple(member.subscribed_topic_names),
+                subscribed_topic_regex=None,
+                assignment=_partitions(member.assignment),
+                target_assignment=None,
+                is_classic=False,
             )
             for member in found.members
         ),

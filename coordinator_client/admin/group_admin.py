@@ -31,6 +31,7 @@ from coordinator_client.calls import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
+    SHARE_GROUP_DESCRIBE,
     Deadlines,
 )
 from coordinator_client.consumer.commits import fill_topics
@@ -44,11 +45,13 @@ from coordinator_client.descriptions import (
     RecordCount,
     described_classic,
     described_consumer,
+    described_share,
     group_offset,
     topic_partitions,
 )
 from coordinator_client.errors import (
     TOPIC_GONE,
+    Misconfigured,
     Rejected,
     ReplyFields,
     TransactionError,
@@ -91,7 +94,7 @@ class GroupCalls:
         ]
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """Return a group of either type.
+        """Return a group of any type.
 
         Raises: Rejected (GROUP_ID_NOT_FOUND).
         """
@@ -104,8 +107,30 @@ class GroupCalls:
         except Rejected as error:
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-            return self._describe_classic_group(group_id)
+            return self._describe_other_group(group_id)
         return described_consumer(reply.groups[0])
+
+    def _describe_other_group(self, group_id: str) -> GroupDescription:
+        try:
+            return self._describe_classic_group(group_id)
+        except Rejected as error:
+            if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            not_found = error
+        try:
+            return self._describe_share_group(group_id)
+        except Misconfigured as error:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            # A server older than share groups.
+            raise not_found from None
+
+    def _describe_share_group(self, group_id: str) -> GroupDescription:
+        request = group.ShareGroupDescribeRequest(header=self._connection.header(), group_ids=[group_id])
+        reply = self._connection.ask(
+            SHARE_GROUP_DESCRIBE, request, deadlines=self._deadlines, items=lambda reply: reply.groups
+        )
+        return described_share(reply.groups[0])
 
     def _describe_classic_group(self, group_id: str) -> GroupDescription:
         request = group.DescribeGroupsRequest(header=self._connection.header(), group_ids=[group_id])
@@ -310,15 +335,15 @@ class GroupCalls:
 
     # Settings
 
-    def group_configs(self, group_id: str) -> dict[str, int]:
-        """Return the settings of a group that differ from the server's, by name."""
+    def group_configs(self, group_id: str) -> dict[str, int | str]:
+        """Return the settings of a group that differ from the server's, by name: numbers, or words."""
         check_here(check_group_id, group_id, Method.DESCRIBE_GROUP_CONFIGS)
         request = group.DescribeGroupConfigsRequest(header=self._connection.header(), group_id=group_id)
         reply = self._connection.ask(DESCRIBE_GROUP_CONFIGS, request, deadlines=self._deadlines)
-        return {config.name: config.value for config in reply.configs}
+        return {each.name: each.text if each.HasField("text") else each.value for each in reply.configs}
 
     def alter_group_configs(
-        self, group_id: str, set_to: Mapping[str, int], *, unset: Sequence[str] = (), validate_only: bool = False
+        self, group_id: str, set_to: Mapping[str, int | str], *, unset: Sequence[str] = (), validate_only: bool = False
     ) -> None:
         """Change settings of one group, which need not exist yet; settings in `unset` follow the server's again.
         Members learn of the change with their next heartbeats.
@@ -329,7 +354,7 @@ class GroupCalls:
         request = group.AlterGroupConfigsRequest(
             header=self._mutation(),
             group_id=group_id,
-            set=[group.GroupConfig(name=name, value=value) for name, value in set_to.items()],
+            set=[_group_config(name, value) for name, value in set_to.items()],
             unset=unset,
             validate_only=validate_only,
         )
@@ -337,6 +362,14 @@ class GroupCalls:
 
     def _mutation(self) -> RequestHeader:
         return self._connection.header(self._connection.random_source.request_id())
+
+
+def _group_config(name: str, value: int | str) -> group.GroupConfig:
+    return (
+        group.GroupConfig(name=name, text=value)
+        if isinstance(value, str)
+        else group.GroupConfig(name=name, value=value)
+    )
 
 
 def _added(known: RecordCount | None, result: log.CountResult) -> RecordCount:

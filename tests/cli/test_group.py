@@ -9,8 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import grpc
 import pytest
 
+from coordinator_api.v1 import group_pb2, group_pb2_grpc
 from coordinator_client import Admin, Consumer, Producer, TopicPartition
 from tests.cli.terminal import Ended, Terminal
 from tests.harness.threaded_server import threaded_server
@@ -108,7 +110,7 @@ def rows(ended: Ended) -> list[Any]:
         (["reset-offsets", "g", "--plan", "missing.csv"], "cannot be read"),
         (["delete-offsets", "g"], "say which partitions are meant"),
         (["list", "--state", "Stabel"], "there is no state 'Stabel'"),
-        (["list", "--type", "share"], "there is no type 'share'"),
+        (["list", "--type", "streams"], "there is no type 'streams'"),
         (["config", "g", "--set", "consumer_session_timeout_ms=long"], "or a number of milliseconds"),
     ],
 )
@@ -129,6 +131,24 @@ def test_groups_are_listed(ask: Terminal, admin: Admin, server: str) -> None:
             {"group_id": "busy", "group_type": "consumer", "state": "Stable", "protocol_type": "consumer"}
         ]
         assert ask("group", "list", "--type", "classic").well().lines[-1].split() == [GROUP, "classic", "Empty", "-"]
+
+
+def test_a_share_group_is_shown_and_deleted(ask: Terminal, server: str) -> None:
+    with grpc.insecure_channel(server) as channel:
+        groups = group_pb2_grpc.GroupServiceStub(channel)
+        names = group_pb2.TopicNames(names=["orders"])
+        request = group_pb2.ShareGroupHeartbeatRequest(group_id=GROUP, member_id="m", subscribed_topic_names=names)
+        assert not groups.ShareGroupHeartbeat(request).error_code
+        assert ask("group", "list", "--type", "share").well().lines[-1].split() == [GROUP, "share", "Stable", "share"]
+        told = ask("group", "describe", GROUP, "-o", "json").well().document
+        assert (told["group_type"], told["assignor"], told["waits_for"]) == ("share", "simple", [])
+        (found,) = told["members"]
+        assert (found["member_id"], found["subscribed_topic_names"]) == ("m", ["orders"])
+        ask("group", "delete", GROUP, "--yes").refused(1, "has 1 members: stop them first")
+        request.member_epoch = -1
+        assert not groups.ShareGroupHeartbeat(request).error_code
+    ask("group", "delete", GROUP, "--yes").well()
+    assert "no group matches" in ask("group", "list").well().stderr
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
@@ -381,3 +401,6 @@ def test_settings_of_a_group_are_changed_and_shown(ask: Terminal) -> None:
     ask(*config, "--set", "consumer_session_timeout_ms=1s").refused(1, "this server allows 45000 to 60000")
     ask(*config, "--set", "nonsense=1s").refused(1, "groups have no setting 'nonsense'")
     assert rows(ask(*config, "--unset", "consumer_session_timeout_ms", "-o", "json")) == []
+    word = {"name": "share_auto_offset_reset", "value": "earliest"}
+    assert rows(ask(*config, "--set", "share_auto_offset_reset=earliest", "-o", "json")) == [word]
+    assert ask(*config).well().lines[-1].split() == ["share_auto_offset_reset", "earliest"]

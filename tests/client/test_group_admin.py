@@ -21,9 +21,11 @@ from coordinator_client import (
 )
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method
+from tests.client.fake_server import refuse
 from tests.client.group_server import ABORT, COMMIT, AdministeredServer, offsets, place
 from tests.client.world import Fault, World
 from tests.harness.consumers import all_of, of
+from tests.harness.share_groups import ShareMember
 
 GROUP = "g"
 FOO_0, FOO_1 = place("foo-0"), place("foo-1")
@@ -61,6 +63,43 @@ def test_groups_are_listed_by_state_and_type(server: AdministeredServer, admin: 
     assert [each.group_id for each in admin.list_groups(states=["empty"])] == ["simple"]
     assert [each.group_id for each in admin.list_groups(types=["consumer"])] == ["new"]
     assert admin.list_groups(states=["nonsense"]) == []
+
+
+def test_a_share_group_is_listed_described_and_deleted(server: AdministeredServer, admin: Admin) -> None:
+    member = ShareMember(server.world, "a")
+    member.joins("foo", rack_id="east")
+    (listed,) = admin.list_groups(types=["share"])
+    assert (listed.group_id, listed.group_type, listed.state, listed.protocol_type) == (
+        GROUP,
+        "share",
+        "Stable",
+        "share",
+    )
+    found = admin.describe_group(GROUP)
+    assert (found.group_type, found.state, found.assignor, found.leader) == ("share", "Stable", "simple", "")
+    assert found.epoch == found.assignment_epoch == 1
+    (shown,) = found.members
+    assert (shown.member_id, shown.rack_id, shown.epoch) == ("a", "east", 1)
+    assert (shown.subscribed_topic_names, shown.target_assignment) == (("foo",), None)
+    with pytest.raises(Rejected) as caught:
+        admin.delete_group(GROUP)
+    assert caught.value.code == ErrorCode.NON_EMPTY_GROUP
+    member.leaves()
+    admin.delete_group(GROUP)
+    assert admin.list_groups() == []
+
+
+def test_a_server_without_share_groups_says_that_there_is_no_group(far: Admin, world: World) -> None:
+    consumer, classic = group.ConsumerGroupDescribeResponse(), group.DescribeGroupsResponse()
+    refuse(consumer.groups.add(group_id=GROUP), Method.CONSUMER_GROUP_DESCRIBE, ErrorCode.GROUP_ID_NOT_FOUND)
+    refuse(classic.groups.add(group_id=GROUP), Method.DESCRIBE_GROUPS, ErrorCode.GROUP_ID_NOT_FOUND)
+    world.answer(Method.CONSUMER_GROUP_DESCRIBE, consumer)
+    world.answer(Method.DESCRIBE_GROUPS, classic)
+    unknown = refuse(group.ShareGroupDescribeResponse(), Method.SHARE_GROUP_DESCRIBE, ErrorCode.UNSUPPORTED_VERSION)
+    world.answer(Method.SHARE_GROUP_DESCRIBE, unknown)
+    with pytest.raises(Rejected) as caught:
+        far.describe_group(GROUP)
+    assert caught.value.code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_consumer_group_is_described(server: AdministeredServer, admin: Admin) -> None:
@@ -354,3 +393,8 @@ def test_a_group_has_settings_of_its_own(admin: Admin) -> None:
         admin.alter_group_configs(GROUP, {"consumer_session_timeout_ms": 1})
     admin.alter_group_configs(GROUP, {}, unset=["consumer_session_timeout_ms"])
     assert admin.group_configs(GROUP) == {}
+    words: dict[str, int | str] = {"share_auto_offset_reset": "by_duration:PT1H", "share_delivery_count_limit": 3}
+    admin.alter_group_configs(GROUP, words)
+    assert admin.group_configs(GROUP) == words
+    with pytest.raises(Misconfigured, match="earliest, latest, or by_duration"):
+        admin.alter_group_configs(GROUP, {"share_auto_offset_reset": "newest"})

@@ -46,7 +46,7 @@ _STATES: Final = (
     *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance"),
     *("Assigning", "Reconciling", "Dead"),
 )
-_TYPES: Final = ("classic", "consumer")
+_TYPES: Final = ("classic", "consumer", "share")
 
 
 @app.command("list")
@@ -58,7 +58,8 @@ def list_groups(
         ),
     ] = None,
     types: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only classic or consumer groups; repeatable.")
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only classic, consumer or share groups; repeatable."),
     ] = None,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
@@ -163,8 +164,8 @@ def config(
         list[str] | None,
         typer.Option(
             "--set",
-            metavar="NAME=SPAN",
-            help="Such as consumer_session_timeout_ms=50s or consumer_heartbeat_interval_ms=5000; repeatable.",
+            metavar="NAME=VALUE",
+            help="Such as consumer_session_timeout_ms=50s or share_auto_offset_reset=earliest; repeatable.",
         ),
     ] = None,
     unset: Annotated[
@@ -178,8 +179,8 @@ def config(
 ) -> None:
     """Show or change the settings of a group.
 
-    Shows the settings that differ from the server's. Members of consumer groups receive a change with their next
-    heartbeat."""
+    Shows the settings that differ from the server's. Members of consumer and share groups receive a change with
+    their next heartbeat."""
     wanted = dict(_parse_setting(text) for text in settings or [])
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         if wanted or unset:
@@ -199,10 +200,12 @@ def _check_names(what: str, names: list[str], known: tuple[str, ...]) -> None:
             raise CommandFailed(ExitStatus.USAGE, f"there is no {what} {name!r}: the {what}s are {', '.join(known)}")
 
 
-def _parse_setting(text: str) -> tuple[str, int]:
+def _parse_setting(text: str) -> tuple[str, int | str]:
     name, _, span = text.partition("=")
     if span.isascii() and span.isdigit():
         return name, int(span)
+    if not name.endswith("_ms"):
+        return name, span
     try:
         return name, parse_duration_ms(span)
     except typer.BadParameter as why:

@@ -67,12 +67,21 @@ def member_row(member: sdk.GroupMember) -> Row:
 def offset_rows(admin: sdk.Admin, group: sdk.GroupDescription) -> list[Row]:
     """Return a row for every partition where the group has an offset or a member.
 
-    A row has the committed offset, the lag, the member that owns the partition, and the transactions with pending
-    offsets."""
+    A row has the committed offset, the lag, the member that owns the partition, if there is only one, and the
+    transactions with pending offsets."""
     lags = {each.offset.partition: each for each in admin.group_lag(group.group_id)}
-    owners = {name: member for member in group.members for name in member.assignment}
+    owners = _owners(group.members)
     blockers = _blockers(admin, lags.values())
     return [_offset_row(name, lags.get(name), owners.get(name), blockers) for name in sorted({*lags, *owners})]
+
+
+def _owners(members: Iterable[sdk.GroupMember]) -> dict[sdk.TopicPartition, sdk.GroupMember | None]:
+    """Return the owner of each assigned partition; None for one that members of a share group have together."""
+    owners: dict[sdk.TopicPartition, sdk.GroupMember | None] = {}
+    for member in members:
+        for name in member.assignment:
+            owners[name] = None if name in owners else member
+    return owners
 
 
 def _offset_row(

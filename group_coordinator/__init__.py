@@ -1,7 +1,8 @@
 """Consumer groups and the offsets they commit, inside transactions or outside.
 
 The second coordinator on the runtime. `GroupShard` is made of registered parts and names none of them: `classic`
-(JoinGroup to LeaveGroup), `consumer` (ConsumerGroupHeartbeat), `committed` (offsets) and `administration`. A part has
+(JoinGroup to LeaveGroup), `consumer` (ConsumerGroupHeartbeat), `share` (ShareGroupHeartbeat), `committed` (offsets) and
+`administration`. A part has
 pure decisions, and one entry in `registry` with its state, records, timers and duties after a load.
 
 A call that another member's call must answer gets a ticket:
@@ -16,6 +17,9 @@ reply = late_answers.write(key, partial(decide_join, request=request), context, 
 A consumer group moves by reconciliation. Each change of members, subscriptions or topics bumps the group epoch,
 `consumer/assigning` gives that epoch a target, and every heartbeat takes its member one step towards it
 (`consumer/rules`, `reconcile`).
+
+In a share group several members may have one partition, so a member takes up its target in one step. Partitions are
+assigned once they have a state (`share/assigning`).
 
 Reading order: `state` (`Group`, which all kinds implement), `registry`, `shard`, `classic/decisions`,
 `classic/rebalance`, `consumer/rules`, `consumer/service`, `committed/decisions`, `news` (heartbeats that wait).

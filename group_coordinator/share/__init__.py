@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): their members. The states of their partitions are in `group_coordinator.share_partitions`."""
+"""Share groups (KIP-932): their members, and the partitions that have a state."""

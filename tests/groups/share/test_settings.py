@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from group_coordinator.administration.words import EARLIEST, LATEST, OFFSET_RESE
 from tests.harness.groups import GROUP, OK
 from tests.harness.share_groups import ShareGroups, share_groups
 
-VALUES = {
+VALUES: dict[str, tuple[Any, ...]] = {
     "share_session_timeout_ms": (60_000, 44_999, 60_001),
     "share_heartbeat_interval_ms": (15_000, 4_999, 15_001),
     "share_record_lock_duration_ms": (15_000, 14_999, 60_001),

@@ -28,7 +28,7 @@ from coordinator_server.metrics.instruments import (
     counts,
     single,
 )
-from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
+from group_coordinator.assignors import SERVER_ASSIGNORS, SIMPLE, ServerAssignor
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.events import (
     GroupConverted,
@@ -74,7 +74,7 @@ class GroupNumbers:
         self._failed = counts(*KINDS)
         self._rebalances = {kind: Distribution(AGES_SECONDS, MS) for kind in KINDS}
         self._assignments: dict[Labels, Distribution] = {}
-        self._assignment_changes = counts(*SERVER_ASSIGNORS)
+        self._assignment_changes = counts(*SERVER_ASSIGNORS, SIMPLE)
         self._commits = counts("plain", "transactional")
         self._settled = dict.fromkeys(Outcome, 0)
         self._markers = dict.fromkeys(Outcome, 0)

@@ -64,6 +64,8 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
 
 
 class Api(Struct, frozen=True):
@@ -76,6 +78,8 @@ class Api(Struct, frozen=True):
     """None for what the connection answers itself."""
     listed_from: int
     """Lowest version that ApiVersions lists."""
+    is_listed: bool = True
+    """True if ApiVersions lists the API."""
 
     def has(self, version: int) -> bool:
         """Return True if the version is served."""
@@ -86,12 +90,19 @@ class Api(Struct, frozen=True):
         return API_DEFINITIONS[self.key].is_flexible(version)
 
 
-def _api(key: ApiKey, method: Method | None, *, listed_from: int | None = None, highest: int | None = None) -> Api:
+def _api(
+    key: ApiKey,
+    method: Method | None,
+    *,
+    listed_from: int | None = None,
+    highest: int | None = None,
+    is_listed: bool = True,
+) -> Api:
     """Return an API with the versions of its definition, or fewer."""
     definition = API_DEFINITIONS[key]
     lowest = definition.version_min
     highest = definition.version_max if highest is None else highest
-    return Api(key, lowest, highest, method, lowest if listed_from is None else listed_from)
+    return Api(key, lowest, highest, method, lowest if listed_from is None else listed_from, is_listed)
 
 
 TXN_VERSION: Final = 2
@@ -151,6 +162,9 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
             _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, Method.CONSUMER_GROUP_HEARTBEAT),
             _api(ApiKey.CONSUMER_GROUP_DESCRIBE, Method.CONSUMER_GROUP_DESCRIBE),
             _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, Method.DESCRIBE_TOPICS),
+            # Clients that see these would also need ShareFetch.
+            _api(ApiKey.SHARE_GROUP_HEARTBEAT, Method.SHARE_GROUP_HEARTBEAT, is_listed=False),
+            _api(ApiKey.SHARE_GROUP_DESCRIBE, Method.SHARE_GROUP_DESCRIBE, is_listed=False),
         )
     }
 )

@@ -24,6 +24,7 @@ from coordinator_server.kafka_front.messages.tables import API_DEFINITIONS
 from coordinator_server.kafka_front.metadata import metadata_handlers
 from coordinator_server.kafka_front.positions import position_handlers
 from coordinator_server.kafka_front.produce import produce_handlers
+from coordinator_server.kafka_front.share_groups import share_group_handlers
 from coordinator_server.kafka_front.topic_partitions import topic_partitions_handlers
 from coordinator_server.kafka_front.topics import topic_handlers
 from coordinator_server.kafka_front.transaction_admin import transaction_admin_handlers
@@ -50,6 +51,7 @@ def handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, ApiH
     yield from transaction_admin_handlers(core.transactions.reader, core.log.records, core.admin.transactions)
     yield from classic_group_handlers(core.groups.classic)
     yield from consumer_group_handlers(core.groups.consumer, access)
+    yield from share_group_handlers(core.groups.share, access)
     yield from offset_handlers(core.groups.offsets)
     yield from group_admin_handlers(core.groups.administration, access)
     log = core.log

@@ -1,7 +1,7 @@
 """The drawings of ARCHITECTURE.md in Mermaid, made from the code: `make docs` writes them, `make check` compares.
 
-The layers are those of the import law in pyproject.toml, the states those of `LEGAL_STEPS`. Each function in the
-sequence of a commit is looked up, so a rename fails here and not in front of a reader.
+The layers are those of the import law in pyproject.toml, the states those of the tables `LEGAL_STEPS`. Each function in
+the sequence of a commit is looked up, so a rename fails here and not in front of a reader.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from group_coordinator.share_partitions import state as shares
 from txn_coordinator.state import LEGAL_STEPS, TransactionState
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -43,6 +44,30 @@ STEPS: Final[Mapping[tuple[TransactionState, TransactionState], str]] = MappingP
 """Cause of each legal step."""
 
 
+_AVAILABLE, _ACQUIRED = shares.RecordState.AVAILABLE, shares.RecordState.ACQUIRED
+_ACKNOWLEDGED, _ARCHIVED = shares.RecordState.ACKNOWLEDGED, shares.RecordState.ARCHIVED
+_TX_PENDING: Final = shares.RecordState.TX_PENDING
+FIRST_STEPS: Final[Mapping[shares.RecordState, str]] = MappingProxyType(
+    {_ACQUIRED: "acquire", _ARCHIVED: "no record to hand out"}
+)
+"""Cause of each state in which a record comes into flight."""
+SHARE_STEPS: Final[Mapping[tuple[shares.RecordState, shares.RecordState], str]] = MappingProxyType(
+    {
+        (_AVAILABLE, _ACQUIRED): "acquire",
+        (_AVAILABLE, _ARCHIVED): "log start moved, limit lowered",
+        (_ACQUIRED, _ACQUIRED): "renew",
+        (_ACQUIRED, _AVAILABLE): "release, lock expired, member gone",
+        (_ACQUIRED, _ACKNOWLEDGED): "accept",
+        (_ACQUIRED, _ARCHIVED): "reject, gap, delivery limit",
+        (_ACQUIRED, _TX_PENDING): "acknowledge in a transaction",
+        (_TX_PENDING, _AVAILABLE): "abort",
+        (_TX_PENDING, _ACKNOWLEDGED): "commit of an accept",
+        (_TX_PENDING, _ARCHIVED): "commit of a reject, abort at the limit",
+    }
+)
+"""Cause of each legal step of a record in a share partition."""
+
+
 def layers() -> str:
     """Return the packages, each above those that it may import."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -61,6 +86,16 @@ def states() -> str:
     assert legal == STEPS.keys(), f"say why a step is taken, or drop it: {legal ^ STEPS.keys()}"
     arrows = (f"{state.api_name} --> {to.api_name}: {cause}" for (state, to), cause in STEPS.items())
     return _mermaid("stateDiagram-v2", (f"[*] --> {_EMPTY.api_name}: InitProducerId", *arrows))
+
+
+def share_records() -> str:
+    """Return the state machine of a record in a share partition."""
+    legal = {(state, to) for state, targets in shares.LEGAL_STEPS.items() for to in targets}
+    assert legal == SHARE_STEPS.keys(), f"say why a step is taken, or drop it: {legal ^ SHARE_STEPS.keys()}"
+    assert FIRST_STEPS.keys() == shares.FIRST_STATES, "say why each record comes into flight"
+    first = (f"[*] --> {state.api_name}: {cause}" for state, cause in FIRST_STEPS.items())
+    arrows = (f"{state.api_name} --> {to.api_name}: {cause}" for (state, to), cause in SHARE_STEPS.items())
+    return _mermaid("stateDiagram-v2", (*first, *arrows))
 
 
 class Message(NamedTuple):
@@ -144,7 +179,9 @@ def _mermaid(kind: str, lines: Iterator[str] | tuple[str, ...]) -> str:
     return "\n".join(["```mermaid", kind, *(f"    {line}" for line in lines), "```"])
 
 
-DRAWINGS: Final = MappingProxyType({"layers": layers, "commit": commit, "states": states})
+DRAWINGS: Final = MappingProxyType(
+    {"layers": layers, "commit": commit, "states": states, "share records": share_records}
+)
 """The drawings by the name in the mark before each: `<!-- drawing: NAME -->`, up to `<!-- end of drawing -->`."""
 
 

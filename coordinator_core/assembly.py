@@ -26,6 +26,7 @@ from coordinator_core.shards import (
     leave_markers_to_the_next_load,
     partitions_kind,
     send_members_away_with_their_shard,
+    share_partitions_kind,
     transactions_kind,
 )
 from coordinator_protocol.batch import ExamineBatch
@@ -39,7 +40,6 @@ from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     ALLOW_ALL,
-    NO_SHARE_STATES,
     Authorizer,
     GroupParticipant,
     Levels,
@@ -57,6 +57,8 @@ from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.news import News
 from group_coordinator.registry import PARTS, GroupPart
 from group_coordinator.services import GroupDependencies, GroupServices, group_services
+from group_coordinator.share_partitions.news import ShareNews
+from group_coordinator.share_partitions.places import SharePlaces, release_when_members_end
 from group_coordinator.topics import DeletedTopics
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.settings import TopicDefaults
@@ -82,9 +84,10 @@ from txn_coordinator.sinks.service import SinkService
 from txn_coordinator.unfinished import UnfinishedOutcomes
 from txn_coordinator.verifier import CoordinatorVerifier
 
-LOAD_ORDER = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
-"""Coordinators in the order in which `Core.load_shards` loads them. Transactional ids come last, because after a load
-they may still owe markers to partitions and groups."""
+LOAD_ORDER = (Coordinator.LOG, Coordinator.SHARE_PARTITIONS, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
+"""Coordinators in the order in which `Core.load_shards` loads them. Share groups come after the states of their
+partitions, which they make with a heartbeat. Transactional ids come last, because after a load they may still owe
+markers to partitions and groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +102,8 @@ class Dependencies:
     """Assignors that `GroupConfig.consumer_assignors` may name."""
     group_parts: Sequence[GroupPart] = PARTS
     """Kinds of groups, and other state that is kept with groups."""
-    share_states: ShareStates = NO_SHARE_STATES
-    """States of the partitions of share groups."""
+    share_states: ShareStates | None = None
+    """States of the partitions of share groups; None for those in the shards of share partitions."""
     new_topic_id: Callable[[], bytes] = new_uuid
     disk: DiskGuard = field(default_factory=DiskGuard)
     """Refuses records while little disk is free. The process that runs the core reports the free bytes to it."""
@@ -166,6 +169,8 @@ class Core:
     checks: BatchChecks
     answers: LateAnswers
     news: News
+    shares: SharePlaces
+    share_news: ShareNews
     fast_path: FastPath | None
     """The fast path; None if every call takes the general path."""
 
@@ -221,6 +226,7 @@ class _Foundation:
     checks: BatchChecks
     features: Features
     leases: Leases
+    shares: SharePlaces
 
 
 def assemble(
@@ -245,6 +251,7 @@ def assemble(
     leave_markers_to_the_next_load(loader, sender)
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
     send_members_away_with_their_shard(loader, base.group_router, answers, news)
+    release_when_members_end(runtime)
     shard_key = base.transaction_router.shard_key
     verifier = CoordinatorVerifier(runtime, shard_key)
     log = _log(base, verifier, UnfinishedOutcomes(runtime, sender, config.shard_count))
@@ -272,6 +279,8 @@ def assemble(
         checks=base.checks,
         answers=answers,
         news=news,
+        shares=base.shares,
+        share_news=ShareNews(runtime),
         fast_path=_fast_path(base, counters) if config.lane else None,
     )
     sender.on_fenced = core.retire
@@ -311,6 +320,7 @@ def _foundation(
         ),
         features=features,
         leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
+        shares=SharePlaces(catalog, runtime.table),
     )
 
 
@@ -384,9 +394,12 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
             runtime,
             catalog,
             config,
-            GroupExtensions(assignors=around.assignors, parts=around.group_parts, share_states=around.share_states),
+            GroupExtensions(
+                assignors=around.assignors, parts=around.group_parts, share_states=around.share_states or base.shares
+            ),
             incarnation=base.store.incarnation,
         ),
+        share_partitions_kind(runtime, config),
         transactions_kind(runtime, counters, base.markers, config, around.levels),
     )
 
@@ -427,7 +440,9 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
         topics=TopicService(
             runtime,
             catalog,
-            ports=TopicPorts(TopicUsers(verifier, DeletedTopics(base.group_router)), authorizer, base.features),
+            ports=TopicPorts(
+                TopicUsers(verifier, DeletedTopics(base.group_router), base.shares), authorizer, base.features
+            ),
             limits=base.config.limits,
             new_topic_id=base.dependencies.new_topic_id,
         ),

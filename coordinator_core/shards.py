@@ -34,6 +34,8 @@ from group_coordinator.lost_incarnation import end_lost_memberships
 from group_coordinator.news import News
 from group_coordinator.registry import PARTS, GroupPart, codec_of
 from group_coordinator.shard import GroupShard
+from group_coordinator.share_partitions.codec import share_codec
+from group_coordinator.share_partitions.shard import ShareShard
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.shard import CatalogShard
 from partition_log.codec import LogRows
@@ -129,6 +131,16 @@ def groups_kind(
         make=make,
         before_serving=end_lost_memberships,
         has_epoch=True,
+    )
+
+
+def share_partitions_kind(runtime: Runtime, config: CoreConfig) -> ShardKind:
+    """Return the kind of the shards of share partitions, one beside each shard of partitions."""
+    return ShardKind(
+        coordinator=Coordinator.SHARE_PARTITIONS,
+        shard_count=config.shard_count,
+        rows=StateRows(share_codec()),
+        make=lambda key: ShareShard(key, runtime.journal),
     )
 
 

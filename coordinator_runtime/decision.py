@@ -29,6 +29,9 @@ class Coordinator(IntEnum):
     """Topic partitions."""
     TRANSACTIONS = 3
     GROUPS = 4
+    SHARE_PARTITIONS = 5
+    """Partitions as share groups read them, each beside its log shard: with the same number. In stores with the feature
+    `share_groups` only."""
 
 
 class ShardKey(NamedTuple):

@@ -170,6 +170,33 @@ class TopicOffsets(Protocol):
         the states of its share partitions."""
 
 
+class PartitionHome(NamedTuple):
+    """Place of a partition in stored keys."""
+
+    ordinal: int
+    shard_number: int
+    """Number of the log shard that holds it."""
+
+
+class PartitionHomes(Protocol):
+    """Places of partitions, from the live state. What lies beside a partition is found by it."""
+
+    def home(self, topic_id: bytes, partition: int) -> PartitionHome | None:
+        """Return the place of a partition; None if there is none."""
+
+    def shard_number(self, ordinal: int) -> int | None:
+        """Return the number of the log shard that holds a partition; None once its topic was deleted."""
+
+
+class TopicShares(Protocol):
+    """Port of the log to share partitions, for deleted topics."""
+
+    def forget_partitions(self, ordinals: Sequence[int]) -> Sequence[Operation]:
+        """Return operations that drop what share groups know of these partitions, which still exist.
+
+        They cover the shards that hold the partitions, so a topic cannot be deleted while one of them is not served."""
+
+
 class ShareStates(Protocol):
     """Port of share groups to the states of their share partitions.
 

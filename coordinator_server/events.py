@@ -30,6 +30,7 @@ from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
 from coordinator_server.security.audit import AuditLog
+from coordinator_server.share_events import share_tellers
 from group_coordinator.events import (
     GroupConverted,
     GroupCreated,
@@ -103,6 +104,7 @@ class GroupObserver:
             **dict.fromkeys(_LINES, self._count_and_log),
             OffsetsCommitted: numbers.committed,
             OffsetsSettled: numbers.settled,
+            **share_tellers(numbers.shares),
         }
         """Handlers of events, by type."""
 

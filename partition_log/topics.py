@@ -20,6 +20,7 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
     TopicOffsets,
+    TopicShares,
     TransactionVerifier,
     require,
     require_by_id,
@@ -50,16 +51,20 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class TopicUsers:
-    """Users of a topic that must let go of it before it is deleted: open transactions, and offsets of groups."""
+    """Users of a topic that must let go of it before it is deleted: open transactions, offsets of groups, and share
+    groups."""
 
     verifier: TransactionVerifier
     offsets: TopicOffsets
+    shares: TopicShares
 
     def let_go(self, topic: Topic) -> Sequence[Operation]:
-        """Return the operations that abort its open transactions and forget the groups' offsets in it."""
+        """Return the operations that abort its open transactions, and forget the groups' offsets in it and what share
+        groups know of its records."""
         return [
             *self.verifier.abort_touching(topic.partition_ordinals),
             *self.offsets.forget_topic(topic.topic_id),
+            *self.shares.forget_partitions(topic.partition_ordinals),
         ]
 
 
@@ -126,8 +131,8 @@ class TopicService:
         )
 
     def delete_topics(self, command: DeleteTopics, context: CallContext) -> Pending[list[TopicResult]]:
-        """Delete topics with their records, and with the offsets that groups have in them. Open transactions that touch
-        them are aborted first. Durable when answered.
+        """Delete topics with their records, and with the offsets and share states that groups have in them. Open
+        transactions that touch them are aborted first. Durable when answered.
 
         Raises Refused INVALID_REQUEST as `check_topic`."""
         for topic in command.topics:

@@ -12,6 +12,7 @@ _SECTIONS: Final = {
     "Identity": ("txn_build_", "txn_config_"),
     "Transactions": ("txn_coordinator_", "txn_sink_"),
     "Groups and offsets": ("txn_group_",),
+    "Share partitions": ("txn_share_",),
     "Partitions and reads": ("txn_topics", "txn_partition", "txn_read_"),
     "Runtime": ("txn_runtime_",),
     "Store": ("txn_store_",),
@@ -125,7 +126,8 @@ _KAFKA: Final = (
         "of consumers: heartbeat-response-time, join-time, sync-time, commit-latency",
         "none, those are of the clients; `txn_rpc_seconds` is the part of the server",
     ),
-    ("share-group-*, streams-group-*", "none: there are no such groups here"),
+    ("share: deliveries, acknowledgements, locks, archived records", "`txn_share_*`"),
+    ("streams-group-*", "none: there are no such groups here"),
 )
 """Names of Kafka's metrics, and their counterparts here. Source: spec groups 8.1."""
 
@@ -194,6 +196,13 @@ _LOG_LINES: Final = (
     ("group_expired", "info", "The group had neither members nor offsets, and was forgotten."),
     ("offsets_expired", "info", "So many `offsets` of a group were forgotten because of their age."),
     ("offsets_deleted", "info", "Somebody deleted so many `offsets`, or a topic that they belonged to."),
+    ("lock_expired", "info", "A member of a share group did not acknowledge so many `records` in time."),
+    ("records_rejected", "info", "A member of a share group rejected the records from `offset` to `next_offset`."),
+    (
+        "records_given_up",
+        "warning",
+        "Records of a share group were delivered as often as it allows, and never acknowledged; with advice.",
+    ),
     ("assignment_computed", "debug", "A consumer group has a target: `assignor`, `changed_members`."),
     ("assignment_failed", "error", "An `assignor` failed on a consumer group, which keeps the target that it has."),
     (

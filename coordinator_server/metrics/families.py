@@ -216,6 +216,21 @@ FAMILIES: Final = (
         (),
         "Pairs of a watched group and a topic beyond `metrics_lag_topics_max`, which have no lag here.",
     ),
+    _gauge("txn_share_partitions", (), "Share partitions: one for each partition that a share group reads."),
+    _gauge("txn_share_acquired_records", (), "Records that members of share groups hold."),
+    _counter(
+        "txn_share_deliveries_total",
+        ("delivery",),
+        "Records that members of share groups acquired: for the first time (first), or after others had them (again).",
+    ),
+    _counter("txn_share_acknowledgements_total", (), "Records of which members told the outcome."),
+    _counter("txn_share_locks_expired_total", (), "Records that were taken back because their lock had expired."),
+    _counter(
+        "txn_share_archived_total",
+        ("reason",),
+        "Offsets that a share group is not handed out again: rejected; delivery_limit (delivered too often and never "
+        "acknowledged); gap (no record); aborted; log_start (removed from the log).",
+    ),
     _gauge(
         "txn_topics",
         ("cleanup_policy",),

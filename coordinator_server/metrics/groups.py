@@ -28,6 +28,7 @@ from coordinator_server.metrics.instruments import (
     counts,
     single,
 )
+from coordinator_server.metrics.shares import ShareNumbers
 from group_coordinator.assignors import SERVER_ASSIGNORS, SIMPLE, ServerAssignor
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.events import (
@@ -80,6 +81,7 @@ class GroupNumbers:
         self._markers = dict.fromkeys(Outcome, 0)
         self._offsets_expired = 0
         self._offsets_deleted = 0
+        self.shares = ShareNumbers()
         for assignor, place in product(SERVER_ASSIGNORS, ("loop", "worker")):
             self._assignments[assignor, place] = Distribution(SECONDS, US)
 
@@ -162,6 +164,7 @@ class GroupNumbers:
             },
             "txn_group_offset_expirations_total": single(self._offsets_expired),
             "txn_group_offset_deletions_total": single(self._offsets_deleted),
+            **self.shares.readings(),
         }
 
     def markers(self) -> Values:

@@ -21,12 +21,14 @@ from coordinator_server.metrics.instruments import MS, Readings, Values, by_labe
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
+from coordinator_server.metrics.shares import share_gauges
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.security.audit import AuditLog
 from coordinator_server.traffic.answer_bytes import AnswerBytes
 from coordinator_server.traffic.quotas.budgets import Budgets
 from coordinator_server.traffic.quotas.rules import Rate
 from group_coordinator.registry import PARTS
+from group_coordinator.share_partitions.decisions import SHARE_LOCK
 from txn_coordinator.counters import COUNTERS, CountersShard
 
 SERVED: Final = (
@@ -35,6 +37,7 @@ SERVED: Final = (
     Coordinator.LOG,
     Coordinator.TRANSACTIONS,
     Coordinator.GROUPS,
+    Coordinator.SHARE_PARTITIONS,
 )
 """Coordinators with shards on this server."""
 
@@ -53,6 +56,7 @@ TIMER_KINDS: Final = (
     "load",
     "news",
     "heartbeat_wait",
+    SHARE_LOCK,
     *dict.fromkeys(kind for part in PARTS for kind in part.timers),
 )
 
@@ -173,6 +177,7 @@ class AllReadings:
             **self._transactions(now_ms),
             **found.readings(now_ms),
             **group_gauges(core.runtime, now_ms),
+            **share_gauges(core.runtime),
             **self.lags.readings(now_ms),
             "txn_partition_snapshots_held": single(len(core.log.snapshots.leases)),
             "txn_partition_oldest_snapshot_age_seconds": single(core.log.snapshots.leases.oldest_age_ms() / MS),

@@ -419,6 +419,19 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
                 Query(chosen("txn_group_waiting_calls"), "calls waiting, {{reason}}"),
             ],
         ),
+        Panel(
+            "Records of share groups",
+            "Handed out, acknowledged, taken back, and not handed out again by reason.",
+            "short",
+            [
+                Query(rate("txn_share_deliveries_total", "delivery"), "delivered per second, {{delivery}}"),
+                Query(rate("txn_share_acknowledgements_total"), "acknowledged per second"),
+                Query(rate("txn_share_locks_expired_total"), "locks expired per second"),
+                Query(rate("txn_share_archived_total", "reason"), "archived per second, {{reason}}"),
+                Query(chosen("txn_share_acquired_records"), "held"),
+                Query(chosen("txn_share_partitions"), "share partitions"),
+            ],
+        ),
     ),
     "Runtime and store": (
         Latency(

@@ -21,6 +21,7 @@ from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Ope
 from coordinator_runtime.ports import (
     Level,
     Levels,
+    PartitionHome,
     PartitionName,
     PartitionRef,
     TopicShape,
@@ -68,8 +69,8 @@ _ONLY: Final = None
 
 
 class CatalogShard:
-    """Topics by name and by id, partitions by ordinal. Implements `coordinator_runtime.ports.TopicCatalog` and
-    `TopicMetadata`."""
+    """Topics by name and by id, partitions by ordinal. Implements `coordinator_runtime.ports.TopicCatalog`,
+    `TopicMetadata` and `PartitionHomes`."""
 
     def __init__(
         self,
@@ -139,6 +140,16 @@ class CatalogShard:
         """Return the reference to the partition of this ordinal, live; None once the topic is deleted."""
         placed = self.placed(ordinal)
         return None if placed is None else placed.ref
+
+    def home(self, topic_id: bytes, partition: int) -> PartitionHome | None:
+        """Return the place of a partition, live; None if there is none."""
+        placed = self.find("", topic_id, partition)
+        return None if placed is None else PartitionHome(placed.ref.ordinal, placed.shard.number)
+
+    def shard_number(self, ordinal: int) -> int | None:
+        """Return the number of the shard of a partition, live; None once the topic is deleted."""
+        placed = self.placed(ordinal)
+        return None if placed is None else placed.shard.number
 
     def topic_with_id(self, topic_id: bytes) -> Topic | None:
         name = self._names.get(topic_id)

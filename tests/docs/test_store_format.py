@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator_api.storage.v1 import group_pb2, log_pb2, runtime_pb2, transaction_pb2
+from coordinator_api.storage.v1 import group_pb2, log_pb2, runtime_pb2, share_pb2, transaction_pb2
 from coordinator_protocol import marker
 from coordinator_runtime import incarnation, rows, store
 from coordinator_runtime.decision import Coordinator
@@ -23,7 +23,7 @@ from tests.docs.fences import ROOT
 from txnctl.stopped import known_rows
 
 PAGE = (ROOT / "docs" / "store-format.md").read_text()
-MESSAGES = (group_pb2, log_pb2, runtime_pb2, transaction_pb2)
+MESSAGES = (group_pb2, log_pb2, runtime_pb2, share_pb2, transaction_pb2)
 
 CODES = {"u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "u64": "Q", "i64": "q"}
 FIELD = re.compile(r"\b([ui](?:8|16|32|64))\b(?: = (\d+))?")

@@ -27,14 +27,17 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import group_pb2
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, ResourceType
-from coordinator_runtime.ports import CallContext, ReleaseShares
+from coordinator_runtime.features import SHARE_GROUPS
+from coordinator_runtime.ports import CallContext
 from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only, open_store, own_rows
 from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import Family
+from coordinator_runtime.store_features import StoreFeatures
+from group_coordinator.share_partitions.decisions import decide_delete, decide_initialize
 from tests.harness.inside import WorldOptions
 from tests.harness.rocks_shelf import SHARD_COUNT, RocksShelf
 from tests.harness.script import Script
-from tests.harness.share_groups import FakeShareStates
+from tests.harness.share_partitions import Shares
 from tests.harness.transcript import play, read_transcript, written
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
@@ -83,13 +86,7 @@ def make(directory: Path) -> None:
     options = transcript.options(TwoPhase.SPLIT)
     shelf = _LosingShelf(directory)
     world = World(
-        _ShortStretches(
-            two_phase=options.two_phase,
-            producer_expiration_ms=options.producer_expiration_ms,
-            share_states=FakeShareStates,
-        ),
-        shelf,
-        on_assembled=lambda core: core.runtime.handle_effect(ReleaseShares, FakeShareStates().released.append),
+        _ShortStretches(two_phase=options.two_phase, producer_expiration_ms=options.producer_expiration_ms), shelf
     )
     script = Script(world)
     first, *others = transcript.blocks
@@ -105,6 +102,7 @@ def make(directory: Path) -> None:
     # Behind the loss, with which members of before have to join again.
     _add_groups(world)
     _add_acls(world)
+    _add_shares(world)
     for block in others:
         for command in block.commands:
             script.run(command)
@@ -130,6 +128,20 @@ def _add_acls(world: World) -> None:
     acls.create(rules, CallContext(), validate_only=False)
     acls.delete([AclFilter(principal="User:gone")], CallContext(), validate_only=False)
     world.settle()
+
+
+def _add_shares(world: World) -> None:
+    """A share group that has handed out records, and got some back; one that has read nothing; and one that is gone."""
+    StoreFeatures(world.inside.runtime, world.shelf.store).begin(SHARE_GROUPS)
+    world.settle()
+    read = Shares(world)
+    read.begin()
+    offsets = read.acquire("m")
+    read.acknowledge("m", *((at, at, [kind]) for at, kind in zip(offsets[1:], (1, 2, 3), strict=False)))
+    for group_id in ("unread", "gone"):
+        other = Shares(world, group_id=group_id)
+        other.ask(decide_initialize, key=other.key, state_epoch=1)
+    other.ask(decide_delete, keys=[other.key])
 
 
 def _add_groups(world: World) -> None:

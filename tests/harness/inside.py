@@ -14,13 +14,16 @@ from coordinator_core.config import CoreConfig
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.late_answers import WAITING_MAX
-from coordinator_runtime.ports import NO_SHARE_STATES, Authorizer, ShareStates
+from coordinator_runtime.ports import Authorizer, ShareStates
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Store
 from coordinator_server.grpc_front.wire.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
 from group_coordinator.registry import PARTS, GroupPart
+from group_coordinator.share_partitions.records import ShareKey
+from group_coordinator.share_partitions.shard import ShareShard
+from group_coordinator.share_partitions.state import DurableForm
 from partition_log.catalog.settings import KEEP_ALL, Retention
 from partition_log.shard import LogShard, PartitionTransactions
 from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig, PartitionHead, ProducerEntry
@@ -59,7 +62,7 @@ class WorldOptions:
     """How long until the next look for what they do not keep."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
     group_parts: tuple[GroupPart, ...] = PARTS
-    share_states: Callable[[], ShareStates] = lambda: NO_SHARE_STATES
+    share_states: Callable[[], ShareStates | None] = lambda: None
     """Makes the states of the partitions of share groups, for each life."""
     group_waits_max: int = WAITING_MAX
     """Calls that may wait for other members."""
@@ -105,6 +108,7 @@ class StateView:
     offsets: dict[str, object]
     csn: int
     sinks: frozenset[Sink]
+    shares: dict[ShareKey, DurableForm]
 
 
 class Inside:
@@ -188,4 +192,9 @@ class Inside:
             self.groups.durable_state(is_meant),
             counters.durable_csn(),
             frozenset(sink for shard in shards for sink in shard.sinks.state.all_durable()),
+            self._shares(is_meant),
         )
+
+    def _shares(self, is_meant: Callable[[ShardKey], bool]) -> dict[ShareKey, DurableForm]:
+        shards: list[ShareShard] = self.runtime.shards(Coordinator.SHARE_PARTITIONS)
+        return {key: form for shard in shards if is_meant(shard.key) for key, form in shard.durable_state().items()}

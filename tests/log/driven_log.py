@@ -154,12 +154,11 @@ class DrivenLog:
         self.transactions.markers = self.markers
         self._topic_count = self.runtime.groups.durable_version * 1_000
         authorizer = ALLOW_ALL if authorizer is None else authorizer
+        users = TopicUsers(self.transactions, self.transactions, self.transactions)
         self.topics = TopicService(
             self.runtime,
             self.catalog,
-            ports=TopicPorts(
-                TopicUsers(self.transactions, self.transactions), authorizer, StoreFeatures(self.runtime, self.store)
-            ),
+            ports=TopicPorts(users, authorizer, StoreFeatures(self.runtime, self.store)),
             limits=self.limits,
             new_topic_id=self.new_topic_id,
         )

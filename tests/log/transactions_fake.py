@@ -115,6 +115,10 @@ class FakeTransactions:
         """Implements TopicOffsets: no group has offsets here."""
         return []
 
+    def forget_partitions(self, ordinals: Sequence[int]) -> Sequence[Operation]:
+        """Implements TopicShares: no share group reads here."""
+        return []
+
     def next_csn(self) -> int:
         self.csn += 1
         return self.csn

@@ -76,8 +76,14 @@ OF_ACCESS = {"txn_access_refusals_total", "txn_access_acls", "txn_access_enforce
 OF_QUOTAS = {"txn_quota_refusals_total", "txn_quota_throttles_total"}
 """What only a server that bounds its callers counts: tests/quotas/test_levels_on_the_wire.py has one."""
 
+OF_SHARES = {family.name for family in FAMILIES if family.name.startswith("txn_share_")}
+"""What members of share groups do, which no request can do yet: test_shares has them."""
+
 ALWAYS_ZERO = {"txn_partition_log_start_offset"}
 """Nothing removes the beginning of a log yet."""
+
+SHARDS = ("counters", "catalog", "log", "transactions", "groups", "share_partitions")
+"""Coordinators whose shards are counted."""
 
 FORBIDDEN_LABELS = {"transactional_id", "producer_id", "member", "member_id", "group", "client_id", "host"}
 
@@ -88,7 +94,7 @@ OF_CHOSEN_GROUPS = {"txn_group_lag_records", "txn_group_lag_seconds"}
 async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     seen = Seen()
     await _run_everything(seen)
-    elsewhere = OF_STORE | OF_TRANSPORT | OF_BACKUPS | OF_ACCESS | OF_QUOTAS | ALWAYS_ZERO
+    elsewhere = OF_STORE | OF_TRANSPORT | OF_BACKUPS | OF_ACCESS | OF_QUOTAS | OF_SHARES | ALWAYS_ZERO
     produced = {name for name in BY_NAME if seen.labels(name)} | elsewhere
     assert produced == set(BY_NAME)
     assert seen.largest.keys() <= set(BY_NAME), "everything that is taken is published"
@@ -111,7 +117,7 @@ async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     assert seen.labels("txn_coordinator_marker_alarms_total") == {("INVALID_TXN_STATE",)}
     assert seen.labels("txn_runtime_shard_state") == {
         ("transactions", "failed"),
-        *((coordinator, "active") for coordinator in ("counters", "catalog", "log", "transactions", "groups")),
+        *((coordinator, "active") for coordinator in SHARDS),
     }
     assert {kind for (kind,) in seen.labels("txn_runtime_timers")} >= {
         "transaction_timeout",

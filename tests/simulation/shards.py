@@ -38,5 +38,5 @@ def bring_all_back(world: World) -> None:
 
 
 def _movable(world: World) -> list[ShardKey]:
-    wanted = (Coordinator.LOG, Coordinator.TRANSACTIONS, Coordinator.GROUPS)
+    wanted = (Coordinator.LOG, Coordinator.TRANSACTIONS, Coordinator.GROUPS, Coordinator.SHARE_PARTITIONS)
     return sorted(key for key in world.inside.runtime.table.states() if key.coordinator in wanted)

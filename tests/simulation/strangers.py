@@ -20,7 +20,7 @@ from txnctl.stopped.stored import heads
 
 Row = tuple[Family, bytes]
 
-_WITH_STATE = (Coordinator.TRANSACTIONS, Coordinator.GROUPS)
+_WITH_STATE = (Coordinator.TRANSACTIONS, Coordinator.GROUPS, Coordinator.SHARE_PARTITIONS)
 _UNKNOWN_TYPE = 0x70
 _SPARE_TYPE = 0x90
 

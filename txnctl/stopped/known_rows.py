@@ -16,6 +16,7 @@ from coordinator_runtime.rows import SHARD_EPOCH_TYPE
 from coordinator_runtime.store import Family
 from coordinator_runtime.unknown_rows import IGNORABLE_FROM
 from group_coordinator import codec as group_types
+from group_coordinator.share_partitions.codec import SHARE_PARTITION
 from partition_log.catalog.codec import ACL_TYPE, ACL_VERSION_TYPE, ORDINAL_ALLOCATOR_TYPE, TOPIC_TYPE
 from txn_coordinator.codec import (
     CSN_TYPE,
@@ -52,6 +53,7 @@ RECORD_TYPES: Final = {
         for name, number in vars(group_types).items()
         if isinstance(number, int) and number != group_types.GROUP_ADMINISTERED
     },
+    Coordinator.SHARE_PARTITIONS: {SHARE_PARTITION: "SHARE_PARTITION"},
 }
 """Names of the record types in COORDINATOR_STATE."""
 

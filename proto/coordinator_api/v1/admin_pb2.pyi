@@ -843,7 +843,7 @@ class ListShardsRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     COORDINATOR_FIELD_NUMBER: _builtins.int
     coordinator: _builtins.str
-    """Only shards of this coordinator: transactions, groups, log, catalog, counters. Empty: all."""
+    """Only shards of this coordinator: transactions, groups, log, share_partitions, catalog, counters. Empty: all."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     def __init__(
@@ -984,7 +984,7 @@ class LoadShardRequest(_message.Message):
     COORDINATOR_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
     coordinator: _builtins.str
-    """transactions, groups or log."""
+    """transactions, groups, log or share_partitions."""
     shard: _builtins.int
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...

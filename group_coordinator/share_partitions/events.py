@@ -1,0 +1,57 @@
+"""Events of share partitions, reported to the metrics and the log once durable. `SharesAvailable` is an effect."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from group_coordinator.share_partitions.draft import ArchiveReason
+from group_coordinator.state import OfGroup
+
+
+class RecordsAcquired(OfGroup, frozen=True):
+    """A member acquired records."""
+
+    member_id: str
+    record_count: int
+    redelivered_count: int
+    """Number of those that were delivered before."""
+
+
+class RecordsAcknowledged(OfGroup, frozen=True):
+    """A member gave records their outcome."""
+
+    member_id: str
+    record_count: int
+
+
+class LockExpired(OfGroup, frozen=True):
+    """The time of an acquisition was over, and its records were released."""
+
+    ordinal: int
+    member_id: str
+    record_count: int
+
+
+class RecordsArchived(OfGroup, frozen=True):
+    """Records that the group is not handed out again, or never was."""
+
+    ordinal: int
+    first_offset: int
+    end_offset: int
+    """The offset after the last one."""
+    reason: ArchiveReason
+    deliveries: int
+    """Deliveries of each."""
+
+    @property
+    def record_count(self) -> int:
+        """Number of offsets."""
+        return self.end_offset - self.first_offset
+
+
+class SharesAvailable(Struct, frozen=True):
+    """Effect: records of a share partition may be acquired that could not be before, or it is gone. So fetches that
+    wait look again."""
+
+    group_id: str
+    ordinal: int

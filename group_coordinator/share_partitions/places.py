@@ -1,0 +1,75 @@
+"""Share partitions for other parts: the states that share groups ask for, topics that are deleted, members that end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey, once_durable
+from coordinator_runtime.ports import PartitionHomes, ReleaseShares
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.shard_table import ShardTable
+from group_coordinator.share_partitions.decisions import (
+    decide_delete,
+    decide_delete_partitions,
+    decide_initialize,
+    decide_release_member,
+)
+from group_coordinator.share_partitions.records import ShareKey
+from group_coordinator.share_partitions.shard import ShareShard
+
+
+def share_shard(number: int) -> ShardKey:
+    """Return the shard of share partitions beside a log shard."""
+    return ShardKey(Coordinator.SHARE_PARTITIONS, number)
+
+
+class SharePlaces:
+    """Implements `coordinator_runtime.ports.ShareStates` and `TopicShares`."""
+
+    def __init__(self, homes: PartitionHomes, table: ShardTable) -> None:
+        self._homes = homes
+        self._table = table
+
+    def initialize(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int) -> Operation:
+        home = self._homes.home(topic_id, partition)
+        assert home is not None, "a partition that does not exist is not served, so it is not initialised"
+        key = ShareKey(group_id, home.ordinal)
+        return Operation(share_shard(home.shard_number), partial(decide_initialize, key=key, state_epoch=state_epoch))
+
+    def delete(self, group_id: str, topic_id: bytes, partition: int) -> Operation:
+        home = self._homes.home(topic_id, partition)
+        if home is None:
+            # The states were deleted with the topic, which may not be on disk yet.
+            return once_durable(CATALOG_KEY)
+        keys = [ShareKey(group_id, home.ordinal)]
+        return Operation(share_shard(home.shard_number), partial(decide_delete, keys=keys))
+
+    def is_served(self, topic_id: bytes, partition: int) -> bool:
+        home = self._homes.home(topic_id, partition)
+        return home is not None and share_shard(home.shard_number) in self._table.served
+
+    def forget_partitions(self, ordinals: Sequence[int]) -> Sequence[Operation]:
+        by_shard: dict[int, list[int]] = {}
+        for ordinal in ordinals:
+            number = self._homes.shard_number(ordinal)
+            assert number is not None, "states are forgotten before their partitions are"
+            by_shard.setdefault(number, []).append(ordinal)
+        return [
+            Operation(share_shard(number), partial(decide_delete_partitions, ordinals=found))
+            for number, found in by_shard.items()
+        ]
+
+
+def release_when_members_end(runtime: Runtime) -> None:
+    """Handle the effect `ReleaseShares`: release the records of the member in every shard that has some. A shard that
+    is not served has none, because holds end with it."""
+
+    def release(ended: ReleaseShares) -> None:
+        decide = partial(decide_release_member, group_id=ended.group_id, member_id=ended.member_id)
+        shards: list[ShareShard] = runtime.shards(Coordinator.SHARE_PARTITIONS)
+        for shard in shards:
+            if shard.holds(ended.group_id, ended.member_id):
+                runtime.write(Operation(shard.key, decide), is_urgent=True)
+
+    runtime.handle_effect(ReleaseShares, release)

@@ -419,7 +419,9 @@ def test_a_sound_store_is_said_to_be_one(txnctl: Terminal, data_dir: Path) -> No
     ended = txnctl("store", "verify", str(data_dir)).well()
     assert "every promise holds" in ended.stderr
     examined = {line.split()[0]: line for line in ended.lines[2:]}
-    names = "durable known catalog batches placement positions stretches producers index history outcomes hanging"
+    names = (
+        "durable known catalog batches placement positions stretches producers index history outcomes shares hanging"
+    )
     assert list(examined) == names.split()
     report = txnctl("store", "verify", str(data_dir), "-o", "json").well().document
     assert report["violations"] == 0

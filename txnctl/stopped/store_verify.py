@@ -45,6 +45,7 @@ from txnctl.stopped.partition_audit import (
     producer_differences,
     remembered_differences,
 )
+from txnctl.stopped.share_audit import audit_shares
 from txnctl.stopped.stored import StoredRows
 
 _UNREADABLE: Final = (
@@ -128,6 +129,12 @@ class _Verification:
                 "outcomes",
                 "every decided outcome has exactly one marker in each of its partitions, with its csn",
                 "outcomes",
+            ),
+            self._checked(
+                lambda check: audit_shares(self._rows, self._heads, check),
+                "shares",
+                "what share groups know of a partition lies within its log",
+                "share partitions",
             ),
             self._checked(
                 self._check_hanging, "hanging", "the coordinator knows every transaction open in a partition", "open"

@@ -13,12 +13,12 @@ from coordinator_runtime.parking import Parking
 from coordinator_runtime.rows import ShardHistory, StagedRows, TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.catalog_watch import CatalogWatch
 from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.committed import decisions as offset_decisions
 from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import Offsets, OffsetTable
 from group_coordinator.committed.transacted import OffsetsWrite
-from group_coordinator.consumer.background import CatalogWatch
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
 from partition_log import batches as log_batches

@@ -27,7 +27,7 @@ from group_coordinator.share_partitions.shard import ShareShard
 PARTITIONS: Final = 1_000
 RECORDS: Final = 1_000
 """Number of records in each."""
-SIZES: Final = (1_000, 500, 50, 10, 1)
+SIZES: Final = (1_000, 500, 50, 10)
 """Numbers of records in an acquisition."""
 _BATCH: Final = 10
 _TERMS: Final = Terms()

@@ -74,6 +74,21 @@ class GroupServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeResponse.FromString,
                 _registered_method=True)
+        self.DescribeShareGroupOffsets = channel.unary_unary(
+                '/coordinator_api.v1.GroupService/DescribeShareGroupOffsets',
+                request_serializer=coordinator__api_dot_v1_dot_group__pb2.DescribeShareGroupOffsetsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_group__pb2.DescribeShareGroupOffsetsResponse.FromString,
+                _registered_method=True)
+        self.AlterShareGroupOffsets = channel.unary_unary(
+                '/coordinator_api.v1.GroupService/AlterShareGroupOffsets',
+                request_serializer=coordinator__api_dot_v1_dot_group__pb2.AlterShareGroupOffsetsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_group__pb2.AlterShareGroupOffsetsResponse.FromString,
+                _registered_method=True)
+        self.DeleteShareGroupOffsets = channel.unary_unary(
+                '/coordinator_api.v1.GroupService/DeleteShareGroupOffsets',
+                request_serializer=coordinator__api_dot_v1_dot_group__pb2.DeleteShareGroupOffsetsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_group__pb2.DeleteShareGroupOffsetsResponse.FromString,
+                _registered_method=True)
         self.DescribeGroups = channel.unary_unary(
                 '/coordinator_api.v1.GroupService/DescribeGroups',
                 request_serializer=coordinator__api_dot_v1_dot_group__pb2.DescribeGroupsRequest.SerializeToString,
@@ -187,6 +202,29 @@ class GroupServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeShareGroupOffsets(self, request, context):
+        """Returns from which offset on a share group has open records in each partition, and its lag.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterShareGroupOffsets(self, request, context):
+        """Lets a share group without members begin anew at given offsets. What is known of each record there is dropped.
+        Partitions are refused one by one; those that are accepted are durable together.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteShareGroupOffsets(self, request, context):
+        """Drops what a share group without members knows of the records of topics. If it reads them again, it begins where its
+        settings say. Topics are refused one by one; those that are accepted are dropped together.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeGroups(self, request, context):
         """Returns the state of classic groups.
         """
@@ -293,6 +331,21 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.ShareGroupDescribe,
                     request_deserializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeResponse.SerializeToString,
+            ),
+            'DescribeShareGroupOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeShareGroupOffsets,
+                    request_deserializer=coordinator__api_dot_v1_dot_group__pb2.DescribeShareGroupOffsetsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_group__pb2.DescribeShareGroupOffsetsResponse.SerializeToString,
+            ),
+            'AlterShareGroupOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterShareGroupOffsets,
+                    request_deserializer=coordinator__api_dot_v1_dot_group__pb2.AlterShareGroupOffsetsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_group__pb2.AlterShareGroupOffsetsResponse.SerializeToString,
+            ),
+            'DeleteShareGroupOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteShareGroupOffsets,
+                    request_deserializer=coordinator__api_dot_v1_dot_group__pb2.DeleteShareGroupOffsetsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_group__pb2.DeleteShareGroupOffsetsResponse.SerializeToString,
             ),
             'DescribeGroups': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeGroups,
@@ -556,6 +609,87 @@ class GroupService(object):
             '/coordinator_api.v1.GroupService/ShareGroupDescribe',
             coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeRequest.SerializeToString,
             coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeShareGroupOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.GroupService/DescribeShareGroupOffsets',
+            coordinator__api_dot_v1_dot_group__pb2.DescribeShareGroupOffsetsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_group__pb2.DescribeShareGroupOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterShareGroupOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.GroupService/AlterShareGroupOffsets',
+            coordinator__api_dot_v1_dot_group__pb2.AlterShareGroupOffsetsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_group__pb2.AlterShareGroupOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteShareGroupOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.GroupService/DeleteShareGroupOffsets',
+            coordinator__api_dot_v1_dot_group__pb2.DeleteShareGroupOffsetsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_group__pb2.DeleteShareGroupOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

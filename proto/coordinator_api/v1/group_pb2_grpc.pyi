@@ -68,6 +68,16 @@ class GroupServiceStub:
     """
     ShareGroupDescribe: _grpc.UnaryUnaryMultiCallable[_group_pb2.ShareGroupDescribeRequest, _group_pb2.ShareGroupDescribeResponse]
     """Returns the state of share groups, durable as of the answer."""
+    DescribeShareGroupOffsets: _grpc.UnaryUnaryMultiCallable[_group_pb2.DescribeShareGroupOffsetsRequest, _group_pb2.DescribeShareGroupOffsetsResponse]
+    """Returns from which offset on a share group has open records in each partition, and its lag."""
+    AlterShareGroupOffsets: _grpc.UnaryUnaryMultiCallable[_group_pb2.AlterShareGroupOffsetsRequest, _group_pb2.AlterShareGroupOffsetsResponse]
+    """Lets a share group without members begin anew at given offsets. What is known of each record there is dropped.
+    Partitions are refused one by one; those that are accepted are durable together.
+    """
+    DeleteShareGroupOffsets: _grpc.UnaryUnaryMultiCallable[_group_pb2.DeleteShareGroupOffsetsRequest, _group_pb2.DeleteShareGroupOffsetsResponse]
+    """Drops what a share group without members knows of the records of topics. If it reads them again, it begins where its
+    settings say. Topics are refused one by one; those that are accepted are dropped together.
+    """
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupsRequest, _group_pb2.DescribeGroupsResponse]
     """Returns the state of classic groups."""
     ListGroups: _grpc.UnaryUnaryMultiCallable[_group_pb2.ListGroupsRequest, _group_pb2.ListGroupsResponse]
@@ -119,6 +129,16 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """
     ShareGroupDescribe: _aio.UnaryUnaryMultiCallable[_group_pb2.ShareGroupDescribeRequest, _group_pb2.ShareGroupDescribeResponse]  # type: ignore[assignment]
     """Returns the state of share groups, durable as of the answer."""
+    DescribeShareGroupOffsets: _aio.UnaryUnaryMultiCallable[_group_pb2.DescribeShareGroupOffsetsRequest, _group_pb2.DescribeShareGroupOffsetsResponse]  # type: ignore[assignment]
+    """Returns from which offset on a share group has open records in each partition, and its lag."""
+    AlterShareGroupOffsets: _aio.UnaryUnaryMultiCallable[_group_pb2.AlterShareGroupOffsetsRequest, _group_pb2.AlterShareGroupOffsetsResponse]  # type: ignore[assignment]
+    """Lets a share group without members begin anew at given offsets. What is known of each record there is dropped.
+    Partitions are refused one by one; those that are accepted are durable together.
+    """
+    DeleteShareGroupOffsets: _aio.UnaryUnaryMultiCallable[_group_pb2.DeleteShareGroupOffsetsRequest, _group_pb2.DeleteShareGroupOffsetsResponse]  # type: ignore[assignment]
+    """Drops what a share group without members knows of the records of topics. If it reads them again, it begins where its
+    settings say. Topics are refused one by one; those that are accepted are dropped together.
+    """
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupsRequest, _group_pb2.DescribeGroupsResponse]  # type: ignore[assignment]
     """Returns the state of classic groups."""
     ListGroups: _aio.UnaryUnaryMultiCallable[_group_pb2.ListGroupsRequest, _group_pb2.ListGroupsResponse]  # type: ignore[assignment]
@@ -215,6 +235,34 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.ShareGroupDescribeResponse, _abc.Awaitable[_group_pb2.ShareGroupDescribeResponse]]:
         """Returns the state of share groups, durable as of the answer."""
+
+    @_abc_1.abstractmethod
+    def DescribeShareGroupOffsets(
+        self,
+        request: _group_pb2.DescribeShareGroupOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.DescribeShareGroupOffsetsResponse, _abc.Awaitable[_group_pb2.DescribeShareGroupOffsetsResponse]]:
+        """Returns from which offset on a share group has open records in each partition, and its lag."""
+
+    @_abc_1.abstractmethod
+    def AlterShareGroupOffsets(
+        self,
+        request: _group_pb2.AlterShareGroupOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.AlterShareGroupOffsetsResponse, _abc.Awaitable[_group_pb2.AlterShareGroupOffsetsResponse]]:
+        """Lets a share group without members begin anew at given offsets. What is known of each record there is dropped.
+        Partitions are refused one by one; those that are accepted are durable together.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteShareGroupOffsets(
+        self,
+        request: _group_pb2.DeleteShareGroupOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.DeleteShareGroupOffsetsResponse, _abc.Awaitable[_group_pb2.DeleteShareGroupOffsetsResponse]]:
+        """Drops what a share group without members knows of the records of topics. If it reads them again, it begins where its
+        settings say. Topics are refused one by one; those that are accepted are dropped together.
+        """
 
     @_abc_1.abstractmethod
     def DescribeGroups(

@@ -56,9 +56,10 @@ from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.news import News
 from group_coordinator.registry import PARTS, GroupPart
-from group_coordinator.services import GroupDependencies, GroupServices, group_services
+from group_coordinator.services import GroupDependencies, GroupServices, ShareDependencies, group_services
 from group_coordinator.share_partitions.news import ShareNews
 from group_coordinator.share_partitions.places import SharePlaces, release_when_members_end
+from group_coordinator.share_partitions.sessions import ShareSessions
 from group_coordinator.topics import DeletedTopics
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.settings import TopicDefaults
@@ -68,6 +69,7 @@ from partition_log.foreign_markers import ForeignMarkers
 from partition_log.leases import Leases
 from partition_log.positions import PositionService
 from partition_log.ranges import RangeService
+from partition_log.record_log import RecordReads
 from partition_log.removal import LogRemoval
 from partition_log.service import LogService
 from partition_log.shard import PartitionMarkers, PartitionTransactions
@@ -227,6 +229,8 @@ class _Foundation:
     features: Features
     leases: Leases
     shares: SharePlaces
+    share_news: ShareNews
+    sessions: ShareSessions
 
 
 def assemble(
@@ -251,7 +255,7 @@ def assemble(
     leave_markers_to_the_next_load(loader, sender)
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
     send_members_away_with_their_shard(loader, base.group_router, answers, news)
-    release_when_members_end(runtime)
+    release_when_members_end(runtime, base.sessions)
     shard_key = base.transaction_router.shard_key
     verifier = CoordinatorVerifier(runtime, shard_key)
     log = _log(base, verifier, UnfinishedOutcomes(runtime, sender, config.shard_count))
@@ -266,7 +270,7 @@ def assemble(
     core = Core(
         transactions=transactions,
         log=log,
-        groups=_groups(base, verifier, answers, news),
+        groups=_groups(base, log, verifier, answers, news),
         admin=_admin(base, loader, hanging, log, transactions, access),
         runtime=runtime,
         store=store,
@@ -280,7 +284,7 @@ def assemble(
         answers=answers,
         news=news,
         shares=base.shares,
-        share_news=ShareNews(runtime),
+        share_news=base.share_news,
         fast_path=_fast_path(base, counters) if config.lane else None,
     )
     sender.on_fenced = core.retire
@@ -321,6 +325,8 @@ def _foundation(
         features=features,
         leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
         shares=SharePlaces(catalog, runtime.table),
+        share_news=ShareNews(runtime),
+        sessions=ShareSessions(),
     )
 
 
@@ -457,7 +463,9 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
     )
 
 
-def _groups(base: _Foundation, verifier: CoordinatorVerifier, answers: LateAnswers, news: News) -> GroupServices:
+def _groups(
+    base: _Foundation, log: Log, verifier: CoordinatorVerifier, answers: LateAnswers, news: News
+) -> GroupServices:
     return group_services(
         GroupDependencies(
             runtime=base.runtime,
@@ -471,6 +479,12 @@ def _groups(base: _Foundation, verifier: CoordinatorVerifier, answers: LateAnswe
             news=news,
             features=base.features,
             worker=base.dependencies.worker,
+            shares=ShareDependencies(
+                log=RecordReads(base.runtime, base.catalog, log.records, log.positions),
+                homes=base.catalog,
+                sessions=base.sessions,
+                news=base.share_news,
+            ),
             assignors=base.dependencies.assignors,
         )
     )

@@ -124,6 +124,14 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
         Ask(_P.DESCRIBE, _GROUP, _ITEM),
         Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of all topics of all members"),
     ),
+    Method.SHARE_FETCH: (_READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
+    Method.SHARE_ACKNOWLEDGE: (_READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
+    Method.DESCRIBE_SHARE_GROUP_OFFSETS: (
+        Ask(_P.DESCRIBE, _GROUP),
+        Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of each topic that is named; others are left out"),
+    ),
+    Method.ALTER_SHARE_GROUP_OFFSETS: (_READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
+    Method.DELETE_SHARE_GROUP_OFFSETS: (Ask(_P.DELETE, _GROUP), Ask(_P.READ, _TOPIC, _ITEM)),
     Method.DESCRIBE_GROUPS: (Ask(_P.DESCRIBE, _GROUP, _ITEM),),
     Method.LIST_GROUPS: (
         Ask(_P.DESCRIBE, _CLUSTER, _HIDDEN, "shows all groups"),

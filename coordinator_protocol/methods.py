@@ -42,6 +42,11 @@ class Method(StrEnum):
     CONSUMER_GROUP_DESCRIBE = "ConsumerGroupDescribe"
     SHARE_GROUP_HEARTBEAT = "ShareGroupHeartbeat"
     SHARE_GROUP_DESCRIBE = "ShareGroupDescribe"
+    SHARE_FETCH = "ShareFetch"
+    SHARE_ACKNOWLEDGE = "ShareAcknowledge"
+    DESCRIBE_SHARE_GROUP_OFFSETS = "DescribeShareGroupOffsets"
+    ALTER_SHARE_GROUP_OFFSETS = "AlterShareGroupOffsets"
+    DELETE_SHARE_GROUP_OFFSETS = "DeleteShareGroupOffsets"
     DESCRIBE_GROUPS = "DescribeGroups"
     LIST_GROUPS = "ListGroups"
     DELETE_GROUPS = "DeleteGroups"
@@ -182,6 +187,17 @@ METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
                 is_for_members=True,
             ),
             MethodRule(Method.SHARE_GROUP_DESCRIBE, is_large_answer=True, is_repeatable=True),
+            MethodRule(
+                Method.SHARE_FETCH,
+                waits=Waits.RECORDS,
+                answers_records=True,
+                is_large_answer=True,
+                is_for_members=True,
+            ),
+            MethodRule(Method.SHARE_ACKNOWLEDGE, may_be_refused=False, is_for_members=True),
+            MethodRule(Method.DESCRIBE_SHARE_GROUP_OFFSETS, is_large_answer=True, is_repeatable=True),
+            MethodRule(Method.ALTER_SHARE_GROUP_OFFSETS, is_administrative=True),
+            MethodRule(Method.DELETE_SHARE_GROUP_OFFSETS, is_administrative=True),
             MethodRule(Method.DESCRIBE_GROUPS, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.LIST_GROUPS, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.DELETE_GROUPS, is_administrative=True),

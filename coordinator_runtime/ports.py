@@ -207,9 +207,11 @@ class ShareStates(Protocol):
         """Return an operation that makes the state of a share partition, which begins where the settings of the group
         say. Idempotent by state epoch. The shard of the partition must be served (`is_served`)."""
 
+    def alter_start(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, offset: int) -> Operation:
+        """Return an operation that lets a share partition, new or not, begin at an offset, in a new state epoch."""
+
     def delete(self, group_id: str, topic_id: bytes, partition: int) -> Operation:
-        """Return an operation that drops the state of a share partition. Success if there is none, and for a topic that
-        was deleted."""
+        """Return an operation that drops the state of a share partition. Success if there is none."""
 
     def is_served(self, topic_id: bytes, partition: int) -> bool:
         """Return True if the shard that holds the states of this partition is served here. False for a topic that does
@@ -217,10 +219,13 @@ class ShareStates(Protocol):
 
 
 class NoShareStates:
-    """Share states of a server without their shards: no partition is ever initialised, so no share group reads any."""
+    """Share states of a server without their shards: no share group reads any partition."""
 
     def initialize(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int) -> Operation:
         raise AssertionError("a partition that is not served is not initialised")
+
+    def alter_start(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, offset: int) -> Operation:
+        raise AssertionError("a partition that is not served has no state to alter")
 
     def delete(self, group_id: str, topic_id: bytes, partition: int) -> Operation:
         raise AssertionError("what was never initialised is not deleted")

@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
+from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, share_pb2, transaction_pb2
 from coordinator_core.assembly import Core, Dependencies, assemble
 from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
@@ -58,6 +58,7 @@ SERVICES = (
     transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],
     log_pb2.DESCRIPTOR.services_by_name["LogService"],
     group_pb2.DESCRIPTOR.services_by_name["GroupService"],
+    share_pb2.DESCRIPTOR.services_by_name["ShareService"],
     admin_pb2.DESCRIPTOR.services_by_name["AdminService"],
 )
 """gRPC services of this server. Every method of them has a servicer."""

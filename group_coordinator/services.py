@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from coordinator_runtime.decision import ShardRouter
 from coordinator_runtime.features import Features
 from coordinator_runtime.late_answers import LateAnswers
-from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, TopicMetadata
+from coordinator_runtime.ports import Authorizer, GroupVerifier, PartitionHomes, TopicCatalog, TopicMetadata
+from coordinator_runtime.record_log import RecordLog
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.worker import Worker
 from group_coordinator.administration.service import AdministrationService
@@ -21,6 +22,22 @@ from group_coordinator.consumer.background import TargetComputer
 from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.news import News
 from group_coordinator.share.service import ShareService
+from group_coordinator.share_partitions.fetching import ShareParts
+from group_coordinator.share_partitions.members import ShareMembers
+from group_coordinator.share_partitions.news import ShareNews
+from group_coordinator.share_partitions.offset_admin import OffsetAdmin
+from group_coordinator.share_partitions.service import SharePartitionService
+from group_coordinator.share_partitions.sessions import ShareSessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareDependencies:
+    """What the records of share groups need besides."""
+
+    log: RecordLog
+    homes: PartitionHomes
+    sessions: ShareSessions
+    news: ShareNews
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +55,7 @@ class GroupDependencies:
     news: News
     features: Features
     worker: Worker
+    shares: ShareDependencies
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
     """The assignors of the shards, for the worker."""
 
@@ -49,6 +67,8 @@ class GroupServices:
     classic: ClassicService
     consumer: ConsumerService
     share: ShareService
+    share_records: SharePartitionService
+    share_offsets: OffsetAdmin
     offsets: OffsetService
     administration: AdministrationService
     topics: CatalogWatch
@@ -58,6 +78,13 @@ def group_services(around: GroupDependencies) -> GroupServices:
     """Build the services, and start their background work."""
     runtime, router, config = around.runtime, around.router, around.config
     TargetComputer(runtime, router, around.worker, around.assignors)
+    shares = ShareParts(
+        log=around.shares.log,
+        homes=around.shares.homes,
+        members=ShareMembers(runtime, router),
+        sessions=around.shares.sessions,
+        news=around.shares.news,
+    )
     return GroupServices(
         classic=ClassicService(
             runtime,
@@ -83,6 +110,8 @@ def group_services(around: GroupDependencies) -> GroupServices:
             features=around.features,
             news=around.news,
         ),
+        share_records=SharePartitionService(runtime, shares, around.authorizer),
+        share_offsets=OffsetAdmin(runtime, shares, around.topics, around.authorizer),
         offsets=OffsetService(
             runtime, router, catalog=around.catalog, verifier=around.verifier, authorizer=around.authorizer
         ),

@@ -35,6 +35,9 @@ from partition_log.service import LogService
 from partition_log.state import NO_OFFSET, Isolation, PartitionHead
 from partition_log.time_search import Place, Search, TimeSearch, TimeSearches
 
+_Asker = tuple[CallContext, Permission]
+"""A caller, and the permission that it needs."""
+
 
 class PositionService:
     """Finds positions in logs."""
@@ -44,7 +47,9 @@ class PositionService:
         self._log = log
         self.searches = TimeSearches(runtime, worker)
 
-    def list_offsets(self, command: ListOffsets, context: CallContext) -> Pending[list[OffsetResult]]:
+    def list_offsets(
+        self, command: ListOffsets, context: CallContext, permission: Permission = Permission.DESCRIBE
+    ) -> Pending[list[OffsetResult]]:
         """Return positions by end or time, in the order asked, all of the same moment. Records that are appended
         afterwards do not count, however long a search takes. A time stands for the first visible record of the
         isolation level with a timestamp of at least that time (`time_search`). NEWEST_TIMESTAMP stands for the one with
@@ -52,7 +57,7 @@ class PositionService:
 
         Raises Refused INVALID_REQUEST for an invalid partition name."""
         budget = ReadBudget(visible_bytes=0)
-        parts = [self._find(query, command.isolation, context, budget) for query in command.queries]
+        parts = [self._find(query, command.isolation, (context, permission), budget) for query in command.queries]
         self._log.fetcher.on_work(budget.work_bytes)
         return all_of(parts).then(self._log.when_catalog_durable)
 
@@ -75,9 +80,10 @@ class PositionService:
         return self._log.look(EpochEndResult, query.name, context, look)
 
     def _find(
-        self, query: OffsetQuery, isolation: Isolation, context: CallContext, budget: ReadBudget
+        self, query: OffsetQuery, isolation: Isolation, asker: _Asker, budget: ReadBudget
     ) -> Pending[OffsetResult]:
-        found = self._log.find_readable(Permission.DESCRIBE, context, query.name)
+        context, permission = asker
+        found = self._log.find_readable(permission, context, query.name)
         if isinstance(found, Refused):
             return settled(OffsetResult(query.name, error=found))
         placed, head = found
@@ -89,7 +95,7 @@ class PositionService:
 
         try:
             check_leader_epochs(head, 0, current_leader_epoch=query.current_leader_epoch, last_read_epoch=None)
-            place = self._position(query, placed, head, isolation, context, budget)
+            place = self._position(query, placed, head, isolation, asker, budget)
         except Refused as refusal:
             return settled(OffsetResult(query.name, error=refusal))
         return place.map(result, partial(self._result_of_error, query.name, placed))
@@ -100,7 +106,7 @@ class PositionService:
         placed: PlacedPartition,
         head: PartitionHead,
         isolation: Isolation,
-        context: CallContext,
+        asker: _Asker,
         budget: ReadBudget,
     ) -> Pending[Place]:
         timestamp_ms, bound, ordinal = query.timestamp_ms, bound_of(head, isolation), placed.ref.ordinal
@@ -115,8 +121,10 @@ class PositionService:
                 "milliseconds",
             )
 
+        context, permission = asker
+
         def look() -> PartitionHead:
-            found = self._log.find_readable(Permission.DESCRIBE, context, query.name)
+            found = self._log.find_readable(permission, context, query.name)
             if isinstance(found, Refused):
                 raise found
             if found[0].ref.ordinal != ordinal:

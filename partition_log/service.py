@@ -136,7 +136,7 @@ class LogService:
         found: list[PlacedPartition | Refused] = []
         batch_counts: dict[int, int] = {}
         for batch in command.batches:
-            placed = self._find(Permission.WRITE, context, batch.name)
+            placed = self.find(Permission.WRITE, context, batch.name)
             found.append(placed)
             if not isinstance(placed, Refused):
                 batch_counts[placed.ref.ordinal] = batch_counts.get(placed.ref.ordinal, 0) + 1
@@ -292,7 +292,7 @@ class LogService:
         found: list[PlacedPartition | Refused] = []
         is_any_refused = False
         for item in command.items:
-            placed = self._find(Permission.READ, context, item.name)
+            placed = self.find(Permission.READ, context, item.name)
             is_any_refused |= isinstance(placed, Refused)
             found.append(placed)
         fetched = self.fetcher.fetch(command, found, context.connection)
@@ -324,7 +324,7 @@ class LogService:
         return deleted.then(self.when_catalog_durable)
 
     def _delete_records(self, wanted: RecordsToDelete, context: CallContext) -> Pending[DeleteRecordsResult]:
-        placed = self._find(Permission.DELETE, context, wanted.name)
+        placed = self.find(Permission.DELETE, context, wanted.name)
         if isinstance(placed, Refused):
             return settled(DeleteRecordsResult(wanted.name, error=placed))
         moved = self._runtime.write(
@@ -395,7 +395,7 @@ class LogService:
         except (LogDamaged, StoreUnreadable) as damage:
             return result_type(name, error=self.fetcher.damage.met(placed.ref, damage))
 
-    def _find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
+    def find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
         """Return the partition of this name, or the refusal if the caller lacks the permission or it does not exist.
 
         Raises Refused INVALID_REQUEST for an invalid partition name: that refuses the whole request."""
@@ -417,8 +417,8 @@ class LogService:
     def find_readable(
         self, permission: Permission, context: CallContext, name: PartitionName
     ) -> tuple[PlacedPartition, PartitionHead] | Refused:
-        """Return the partition as `_find` finds it, with its durable positions."""
-        placed = self._find(permission, context, name)
+        """Return the partition as `find` finds it, with its durable positions."""
+        placed = self.find(permission, context, name)
         if isinstance(placed, Refused):
             return placed
         try:

@@ -22,7 +22,7 @@ from coordinator_runtime.ports import CallContext
 from coordinator_server.calls import CallStatus, Serve, Unanswered
 from coordinator_server.grpc_front.handler import FastMethod
 from coordinator_server.grpc_front.wire.edge import error_response
-from coordinator_server.grpc_front.wire.log.fetch_edge import FetchAnswer
+from coordinator_server.grpc_front.wire.log.fetch_edge import RecordsAnswer
 from coordinator_server.grpc_front.wire.parts import parts_are_too_many
 from coordinator_server.traffic.call import EncodedAnswer
 
@@ -149,7 +149,7 @@ class GrpcCall:
     def encode(self, value: Any) -> EncodedAnswer[Reply]:  # noqa: ANN401  a response of any method
         fields = self._endpoint.item_fields
         codes = _counted_codes(value, fields) if fields or value.error_code else ()
-        if self._takes_pieces and isinstance(value, FetchAnswer):
+        if self._takes_pieces and isinstance(value, RecordsAnswer):
             return EncodedAnswer(value.in_pieces(), codes)
         return EncodedAnswer(value.SerializeToString(), codes)
 

@@ -56,6 +56,7 @@ TIMER_KINDS: Final = (
     "load",
     "news",
     "heartbeat_wait",
+    "share_fetch",
     SHARE_LOCK,
     *dict.fromkeys(kind for part in PARTS for kind in part.timers),
 )

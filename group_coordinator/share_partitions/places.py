@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from functools import partial
 
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey, once_durable
+from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import PartitionHomes, ReleaseShares
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardTable
 from group_coordinator.share_partitions.decisions import (
+    decide_alter_start,
     decide_delete,
     decide_delete_partitions,
     decide_initialize,
     decide_release_member,
 )
 from group_coordinator.share_partitions.records import ShareKey
+from group_coordinator.share_partitions.sessions import MemberKey, ShareSessions
 from group_coordinator.share_partitions.shard import ShareShard
 
 
@@ -36,6 +39,13 @@ class SharePlaces:
         assert home is not None, "a partition that does not exist is not served, so it is not initialised"
         key = ShareKey(group_id, home.ordinal)
         return Operation(share_shard(home.shard_number), partial(decide_initialize, key=key, state_epoch=state_epoch))
+
+    def alter_start(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, offset: int) -> Operation:
+        home = self._homes.home(topic_id, partition)
+        assert home is not None, "the partition was found in the same turn"
+        key = ShareKey(group_id, home.ordinal)
+        decide = partial(decide_alter_start, key=key, state_epoch=state_epoch, offset=offset)
+        return Operation(share_shard(home.shard_number), decide)
 
     def delete(self, group_id: str, topic_id: bytes, partition: int) -> Operation:
         home = self._homes.home(topic_id, partition)
@@ -61,15 +71,24 @@ class SharePlaces:
         ]
 
 
-def release_when_members_end(runtime: Runtime) -> None:
-    """Handle the effect `ReleaseShares`: release the records of the member in every shard that has some. A shard that
-    is not served has none, because holds end with it."""
+def release(runtime: Runtime, group_id: str, member_id: str) -> Pending[None]:
+    """Release the records of a member in every shard that has some. A shard that is not served has none, because holds
+    end with it."""
+    decide = partial(decide_release_member, group_id=group_id, member_id=member_id)
+    shards: list[ShareShard] = runtime.shards(Coordinator.SHARE_PARTITIONS)
+    released = [
+        runtime.write(Operation(shard.key, decide), is_urgent=True)
+        for shard in shards
+        if shard.holds(group_id, member_id)
+    ]
+    return all_of(released).map(lambda _released: None)
 
-    def release(ended: ReleaseShares) -> None:
-        decide = partial(decide_release_member, group_id=ended.group_id, member_id=ended.member_id)
-        shards: list[ShareShard] = runtime.shards(Coordinator.SHARE_PARTITIONS)
-        for shard in shards:
-            if shard.holds(ended.group_id, ended.member_id):
-                runtime.write(Operation(shard.key, decide), is_urgent=True)
 
-    runtime.handle_effect(ReleaseShares, release)
+def release_when_members_end(runtime: Runtime, sessions: ShareSessions) -> None:
+    """Handle the effect `ReleaseShares`: end the session of the member, and release its records."""
+
+    def end(ended: ReleaseShares) -> None:
+        sessions.end(MemberKey(ended.group_id, ended.member_id))
+        release(runtime, ended.group_id, ended.member_id)
+
+    runtime.handle_effect(ReleaseShares, end)

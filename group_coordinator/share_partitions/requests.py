@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
+from coordinator_protocol.batch import ENCODINGS_OF_OLD_READERS, BatchHeader, Encoding
+from coordinator_protocol.errors import CoordinatorError
+from coordinator_protocol.wire import Buffer
+from coordinator_runtime.ports import PartitionName
 from group_coordinator.share_partitions.rules import AckBatch, AcquiredRange, LogPosition, Read, Terms
 
 
@@ -50,3 +56,71 @@ class DescribedShare(Struct, frozen=True):
     """Number of records from the start offset on that are done."""
     held_count: int
     """Number of records that members hold."""
+
+
+class PartitionAcks(Struct, frozen=True):
+    """A partition as a member names it, with the acknowledgements of its records."""
+
+    name: PartitionName
+    batches: tuple[AckBatch, ...] = ()
+
+
+class ShareFetch(Struct, frozen=True, kw_only=True):
+    """One ShareFetch (spec groups 6.2)."""
+
+    group_id: str
+    member_id: str
+    session_epoch: int
+    partitions: tuple[PartitionAcks, ...] = ()
+    """Partitions that join the session, or whose records are acknowledged."""
+    forgotten: tuple[PartitionName, ...] = ()
+    """Partitions that leave the session."""
+    wait_ms_max: int = 0
+    bytes_min: int = 1
+    bytes_max: int = 1 << 20
+    records_max: int = 500
+    is_strict: bool = False
+    """True if no more than `records_max` may be acquired, even if a batch is taken apart."""
+    accepted_encodings: frozenset[Encoding] = ENCODINGS_OF_OLD_READERS
+
+
+class ShareFetchResult(Struct, frozen=True):
+    """Result for one partition."""
+
+    name: PartitionName
+    error: CoordinatorError | None = None
+    acknowledge_error: CoordinatorError | None = None
+    ranges: tuple[AcquiredRange, ...] = ()
+    batches: tuple[tuple[BatchHeader, Buffer], ...] = ()
+    """Headers and stored forms of the batches with acquired records."""
+    leader_epoch: int = 0
+
+
+class ShareFetchReply(Struct, frozen=True):
+    """Answer to a ShareFetch."""
+
+    lock_duration_ms: int
+    results: tuple[ShareFetchResult, ...]
+
+
+class ShareAcknowledge(Struct, frozen=True):
+    """One ShareAcknowledge."""
+
+    group_id: str
+    member_id: str
+    session_epoch: int
+    partitions: tuple[PartitionAcks, ...]
+
+
+class AcknowledgeResult(NamedTuple):
+    """Result of the acknowledgements in one partition."""
+
+    name: PartitionName
+    error: CoordinatorError | None
+
+
+class ShareAcknowledgeReply(Struct, frozen=True):
+    """Answer to a ShareAcknowledge."""
+
+    lock_duration_ms: int
+    results: tuple[AcknowledgeResult, ...]

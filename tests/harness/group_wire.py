@@ -1,4 +1,4 @@
-"""GroupService without a network: its requests, answered by the servicers themselves."""
+"""GroupService and ShareService without a network: its requests, answered by the servicers themselves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from coordinator_api.v1 import group_pb2
+from coordinator_api.v1 import group_pb2, share_pb2
 from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
@@ -15,8 +15,9 @@ from coordinator_server.grpc_front.grpc_call import call_context
 from coordinator_server.grpc_front.wire.edge import answer
 
 _RESPONSES = {
-    method.input_type.full_name: (Method(method.name), method.output_type)
-    for service in group_pb2.DESCRIPTOR.services_by_name.values()
+    method.input_type.full_name: (Method(method.name), getattr(module, method.output_type.name))
+    for module in (group_pb2, share_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
 
@@ -29,9 +30,8 @@ class GroupWire:
 
     def call(self, request: Message, context: CallContext | None = None) -> Pending[Any]:
         """The Pending response has error fields, as on the wire."""
-        method, output = _RESPONSES[request.DESCRIPTOR.full_name]
+        method, response_type = _RESPONSES[request.DESCRIPTOR.full_name]
         (serve,) = (found for each in self._servicers if (found := getattr(each, method, None)) is not None)
-        response_type = getattr(group_pb2, output.name)
         known = context or CallContext(host="/127.0.0.1")
 
         def use_case() -> Pending[Any]:

@@ -44,6 +44,9 @@ class FakeShareStates:
         assert self.is_served(topic_id, partition), "asked for what is served"
         return self._operation(partial(self.held.__setitem__, (group_id, topic_id, partition), state_epoch))
 
+    def alter_start(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, _offset: int) -> Operation:
+        return self._operation(partial(self.held.__setitem__, (group_id, topic_id, partition), state_epoch))
+
     def delete(self, group_id: str, topic_id: bytes, partition: int) -> Operation:
         return self._operation(partial(self.held.pop, (group_id, topic_id, partition), None))
 

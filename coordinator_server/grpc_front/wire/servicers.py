@@ -13,6 +13,8 @@ from coordinator_server.grpc_front.wire.groups.classic import ClassicServicer
 from coordinator_server.grpc_front.wire.groups.committed import OffsetServicer
 from coordinator_server.grpc_front.wire.groups.consumer import ConsumerServicer
 from coordinator_server.grpc_front.wire.groups.share import ShareServicer
+from coordinator_server.grpc_front.wire.groups.share_offsets import ShareOffsetServicer
+from coordinator_server.grpc_front.wire.groups.share_records import ShareRecordServicer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import FastProduce, LogServicer
 from coordinator_server.grpc_front.wire.log.snapshots import SnapshotServicer
@@ -48,12 +50,14 @@ def fast_methods(core: Core) -> list[FastMethod]:
 
 
 def group_servicers(core: Core) -> list[object]:
-    """Return the servicers of the parts of the group coordinator, which form GroupService."""
+    """Return the servicers of the parts of the group coordinator, which form GroupService and ShareService."""
     groups = core.groups
     return [
         ClassicServicer(groups.classic),
         ConsumerServicer(groups.consumer),
         ShareServicer(groups.share),
+        ShareRecordServicer(groups.share_records),
+        ShareOffsetServicer(groups.share_offsets),
         OffsetServicer(groups.offsets),
         AdministrationServicer(groups.administration),
     ]

@@ -165,7 +165,9 @@ class ShareFetchRequest(_message.Message):
     session_epoch: _builtins.int
     """0 = begin a session, above 0 = the next epoch, -1 = acknowledge, end the session and release all records."""
     max_wait_ms: _builtins.int
-    """Time to wait for min_bytes of acquired records, in milliseconds. 0: answer at once. Not waited with session_epoch -1."""
+    """Time to wait for min_bytes of records, in milliseconds. 0: answer at once. A request with acknowledgements is not
+    waited with: it is answered as soon as they are durable.
+    """
     min_bytes: _builtins.int
     """Default 0 means 1."""
     max_bytes: _builtins.int
@@ -280,7 +282,6 @@ class ShareFetchResult(_message.Message):
       partition that is named and not assigned to the member: it stays in the session, and is fetched from once it is
       assigned.
     - TOPIC_AUTHORIZATION_FAILED.
-    - FENCED_STATE_EPOCH: an administrator moved the group's offsets meanwhile. Fetch again.
     - CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, KAFKA_STORAGE_ERROR, UNKNOWN_SERVER_ERROR: as in FetchResult. The
       group does not get past damaged data until an administrator moves its offsets.
     - NOT_LEADER_OR_FOLLOWER where the shard of a partition does not serve.

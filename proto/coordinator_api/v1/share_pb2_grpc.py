@@ -50,7 +50,8 @@ class ShareServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def ShareFetch(self, request, context):
-        """Acknowledges records, then acquires records of the session's partitions. Waits up to max_wait_ms for some.
+        """Acknowledges records, then acquires records of the session's partitions. Waits up to max_wait_ms for some, unless it
+        has acknowledgements.
         Acknowledgements are durable before the answer. Needs the permissions read on the group and on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -55,7 +55,8 @@ class ShareServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ShareServiceAsyncStub: ...
     ShareFetch: _grpc.UnaryUnaryMultiCallable[_share_pb2.ShareFetchRequest, _share_pb2.ShareFetchResponse]
-    """Acknowledges records, then acquires records of the session's partitions. Waits up to max_wait_ms for some.
+    """Acknowledges records, then acquires records of the session's partitions. Waits up to max_wait_ms for some, unless it
+    has acknowledgements.
     Acknowledgements are durable before the answer. Needs the permissions read on the group and on each topic.
     """
     ShareAcknowledge: _grpc.UnaryUnaryMultiCallable[_share_pb2.ShareAcknowledgeRequest, _share_pb2.ShareAcknowledgeResponse]
@@ -65,7 +66,8 @@ class ShareServiceStub:
 class ShareServiceAsyncStub(ShareServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ShareFetch: _aio.UnaryUnaryMultiCallable[_share_pb2.ShareFetchRequest, _share_pb2.ShareFetchResponse]  # type: ignore[assignment]
-    """Acknowledges records, then acquires records of the session's partitions. Waits up to max_wait_ms for some.
+    """Acknowledges records, then acquires records of the session's partitions. Waits up to max_wait_ms for some, unless it
+    has acknowledgements.
     Acknowledgements are durable before the answer. Needs the permissions read on the group and on each topic.
     """
     ShareAcknowledge: _aio.UnaryUnaryMultiCallable[_share_pb2.ShareAcknowledgeRequest, _share_pb2.ShareAcknowledgeResponse]  # type: ignore[assignment]
@@ -78,7 +80,8 @@ class ShareServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _share_pb2.ShareFetchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_share_pb2.ShareFetchResponse, _abc.Awaitable[_share_pb2.ShareFetchResponse]]:
-        """Acknowledges records, then acquires records of the session's partitions. Waits up to max_wait_ms for some.
+        """Acknowledges records, then acquires records of the session's partitions. Waits up to max_wait_ms for some, unless it
+        has acknowledgements.
         Acknowledgements are durable before the answer. Needs the permissions read on the group and on each topic.
         """
 

@@ -11,8 +11,11 @@ bytes are in large ones. Then a payload is sent from the buffer that the store f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from google.protobuf.message import Message
 
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import (
@@ -37,6 +40,7 @@ from partition_log.state import Isolation
 
 _RESULTS: Final = bytes_field(log_pb2.FetchResponse.RESULTS_FIELD_NUMBER)
 _BATCHES: Final = bytes_field(log_pb2.FetchResult.BATCHES_FIELD_NUMBER)
+_RESULT_PREFIX: Final = partial(field_prefix, _RESULTS)
 _PAYLOAD: Final = bytes_field(log_pb2.RecordBatch.PAYLOAD_FIELD_NUMBER)
 
 PAYLOAD_BYTES_MIN: Final = 32 * KIBI
@@ -48,38 +52,43 @@ _ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolat
 
 _KNOWN_ENCODINGS: Final = frozenset(Encoding)
 
+ResultT = TypeVar("ResultT", bound=Message)
+Batches = Sequence[tuple[BatchHeader, Buffer]]
+FieldPrefix = Callable[[int], bytes]
 
-class FetchAnswer:
-    """A successful `FetchResponse` as the transport takes it: its bytes, and its error codes."""
+
+class RecordsAnswer(Generic[ResultT]):
+    """A response with records as the transport takes it: its bytes, and its error codes. Its results are the last of
+    its fields."""
 
     __slots__ = ("_batch_count", "_pieces", "_size_bytes", "results")
 
     error_code: Final = 0
 
-    def __init__(self, found: Sequence[FetchResult]) -> None:
-        self._size_bytes = self._batch_count = 0
-        self.results: Final[list[log_pb2.FetchResult]] = []
+    def __init__(self, before: bytes, results: Iterable[tuple[ResultT, Batches]], prefix: FieldPrefix) -> None:
+        """`before`: the fields before the results. `prefix`: writes what precedes one result."""
+        self._size_bytes, self._batch_count = len(before), 0
+        self.results: Final[list[ResultT]] = []
         """One result for each partition, without its batches."""
-        self._pieces: list[bytes | memoryview] = []
-        for result in found:
-            fields = _result_fields(result)
+        self._pieces: list[bytes | memoryview] = [before] if before else []
+        for fields, batches in results:
             self.results.append(fields)
-            self._add(fields.SerializeToString(), result)
+            self._add(fields.SerializeToString(), batches, prefix)
 
-    def _add(self, fields: bytes, result: FetchResult) -> None:
+    def _add(self, fields: bytes, batches: Batches, prefix: FieldPrefix) -> None:
         pieces: list[bytes | memoryview] = [fields]
         size = len(fields)
-        for header, encoded in result.batches:
+        for header, encoded in batches:
             payload_bytes = len(encoded) - HEADER_BYTES
             inside = _batch_fields(header, encoded).SerializeToString() + field_prefix(_PAYLOAD, payload_bytes)
             before = field_prefix(_BATCHES, len(inside) + payload_bytes) + inside
             pieces += (before, payload_of(encoded))
             size += len(before) + payload_bytes
-        before_all = field_prefix(_RESULTS, size)
+        before_all = prefix(size)
         self._pieces.append(before_all)
         self._pieces += pieces
         self._size_bytes += len(before_all) + size
-        self._batch_count += len(result.batches)
+        self._batch_count += len(batches)
 
     def SerializeToString(self) -> bytes:
         """Return the bytes of the message, as a protobuf message does."""
@@ -90,6 +99,13 @@ class FetchAnswer:
         if self._size_bytes >= PAYLOAD_BYTES_MIN * max(1, self._batch_count):
             return Pieces(self._pieces, self._size_bytes)
         return self.SerializeToString()
+
+
+class FetchAnswer(RecordsAnswer[log_pb2.FetchResult]):
+    """A successful `FetchResponse`."""
+
+    def __init__(self, found: Sequence[FetchResult]) -> None:
+        super().__init__(b"", ((_result_fields(result), result.batches) for result in found), _RESULT_PREFIX)
 
 
 def _result_fields(result: FetchResult) -> log_pb2.FetchResult:

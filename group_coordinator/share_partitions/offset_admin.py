@@ -1,0 +1,200 @@
+"""Use cases of administrators: the start offsets of share groups and their lag, and changes of them.
+
+Source: spec groups 6.2 (Admin); KIP-932, KIP-1226 (lag).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.names import check_group_id, check_partitions
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn, once_durable
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    PartitionName,
+    PartitionRef,
+    Permission,
+    ResourceType,
+    TopicMetadata,
+    require,
+)
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.shard import GroupShard
+from group_coordinator.share.altering import StartOffset, check_group, decide_alter_offsets, decide_delete_offsets
+from group_coordinator.share_partitions.decisions import described
+from group_coordinator.share_partitions.fetching import ShareParts
+from group_coordinator.share_partitions.places import share_shard
+from group_coordinator.share_partitions.records import ShareKey
+from group_coordinator.share_partitions.requests import DescribedShare
+from group_coordinator.share_partitions.shard import ShareShard
+from group_coordinator.share_partitions.state import UNRESOLVED
+
+UNKNOWN_LAG: Final = -1
+
+
+class DescribedOffset(Struct, frozen=True):
+    """Where a share group is in a partition."""
+
+    name: PartitionName
+    start_offset: int = UNRESOLVED
+    leader_epoch: int = 0
+    lag: int = UNKNOWN_LAG
+    """Number of offsets from `start_offset` on that are not done."""
+    error: CoordinatorError | None = None
+
+
+class WantedOffset(Struct, frozen=True):
+    """The offset from which a share group is to read a partition."""
+
+    name: PartitionName
+    offset: int
+
+
+class OffsetAdmin:
+    """Describes and changes the offsets of share groups."""
+
+    def __init__(self, runtime: Runtime, parts: ShareParts, topics: TopicMetadata, authorizer: Authorizer) -> None:
+        self._runtime = runtime
+        self._log = parts.log
+        self._homes = parts.homes
+        self._members = parts.members
+        self._topics = topics
+        self._authorizer = authorizer
+
+    def describe(
+        self, group_id: str, names: Sequence[PartitionName] | None, context: CallContext
+    ) -> Pending[list[DescribedOffset]]:
+        """Return where a group is in these partitions, or in all that it reads and that the caller may see, as on disk.
+
+        Raises Refused: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST, GROUP_ID_NOT_FOUND; and if the
+        shard of the group is not served."""
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, group_id)
+        check_group_id(group_id)
+        if names is not None:
+            check_partitions(names)
+        shard: GroupShard = self._runtime.shard(self._members.shard_key(group_id))
+        group = check_group(shard.durable_group(group_id), group_id)
+        if names is None:
+            found = [self._ref(*each) for each in group.initialized_partitions()]
+            refs: list[PartitionRef | Refused] = [
+                ref for ref in found if not isinstance(ref, Refused) and self._may_see(ref, context)
+            ]
+            refs.sort(key=_place)
+            names = [_name(ref) for ref in refs if not isinstance(ref, Refused)]
+        else:
+            refs = [self._log.find(name, context, Permission.DESCRIBE) for name in names]
+        offsets = [self._described(group_id, name, ref) for name, ref in zip(names, refs, strict=True)]
+        if any(each.error is not None for each in offsets):
+            return self._runtime.write(once_durable(CATALOG_KEY, offsets), is_urgent=True)
+        return settled(offsets)
+
+    def alter(
+        self, group_id: str, wanted: Sequence[WantedOffset], context: CallContext
+    ) -> Pending[list[CoordinatorError | None]]:
+        """Let a group without members begin anew at these offsets. One result for each, durable when answered.
+
+        Errors of the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST, GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP; and if the shard of the group is not served."""
+        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+        check_group_id(group_id)
+        check_partitions([each.name for each in wanted])
+        offsets = [self._start_offset(each, group_id, context) for each in wanted]
+        decide = partial(decide_alter_offsets, group_id=group_id, offsets=offsets)
+        return self._write(group_id, decide, context)
+
+    def delete(
+        self, group_id: str, topics: Sequence[str], context: CallContext
+    ) -> Pending[list[CoordinatorError | None]]:
+        """Drop what a group without members knows of the records of topics. One result for each topic, durable when
+        answered.
+
+        Errors of the whole request: as `alter`, and GROUP_AUTHORIZATION_FAILED for the permission to delete."""
+        require(self._authorizer, context, Permission.DELETE, ResourceType.GROUP, group_id)
+        check_group_id(group_id)
+        names = [PartitionName(topic, b"", 0) for topic in topics]
+        check_partitions(names)
+        found = [self._log.find(name, context) for name in names]
+        topic_ids = [ref if isinstance(ref, Refused) else ref.topic_id for ref in found]
+        decide = partial(decide_delete_offsets, group_id=group_id, topic_ids=topic_ids)
+        return self._write(group_id, decide, context)
+
+    def _write(
+        self, group_id: str, decide: partial[Decision], context: CallContext
+    ) -> Pending[list[CoordinatorError | None]]:
+        def decided(shard: GroupShard, turn: Turn) -> Decision:
+            return decide(shard, turn)
+
+        return self._runtime.write(Operation(self._members.shard_key(group_id), decided), context)
+
+    def _start_offset(self, wanted: WantedOffset, group_id: str, context: CallContext) -> StartOffset | Refused:
+        """Return the offset within the log. The refusal of a partition alone is returned."""
+        try:
+            if wanted.offset < 0:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{wanted.offset} is no offset: name one from 0 on")
+            ref = self._log.find(wanted.name, context)
+            if isinstance(ref, Refused):
+                return ref
+            settings = self._members.settings(group_id)
+            view = self._log.view(ref, is_committed=settings.is_read_committed)
+            self._shard(ref)
+        except Refused as refusal:
+            return refusal
+        offset = min(max(wanted.offset, view.log_start_offset), view.log_end_offset)
+        return StartOffset(ref.topic_id, ref.partition, offset)
+
+    def _described(self, group_id: str, name: PartitionName, ref: PartitionRef | Refused) -> DescribedOffset:
+        if isinstance(ref, Refused):
+            return DescribedOffset(name, error=ref)
+        try:
+            share = described(self._shard(ref), ShareKey(group_id, ref.ordinal))
+            settings = self._members.settings(group_id)
+            view = self._log.view(ref, is_committed=settings.is_read_committed)
+        except Refused as refusal:
+            return DescribedOffset(name, error=refusal)
+        if share is None or share.start_offset == UNRESOLVED:
+            return DescribedOffset(_name(ref))
+        return DescribedOffset(
+            _name(ref),
+            share.start_offset,
+            share.leader_epoch,
+            _lag(share, view.log_start_offset, view.bound_offset),
+        )
+
+    def _shard(self, ref: PartitionRef) -> ShareShard:
+        number = self._homes.shard_number(ref.ordinal)
+        if number is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {ref.topic} was deleted")
+        shard: ShareShard = self._runtime.shard(share_shard(number))
+        return shard
+
+    def _ref(self, topic_id: bytes, partition: int) -> PartitionRef | Refused:
+        shape, home = self._topics.shape_of_id(topic_id), self._homes.home(topic_id, partition)
+        if shape is None or home is None:
+            return Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id.hex()}")
+        return PartitionRef(shape.topic, topic_id, partition, home.ordinal)
+
+    def _may_see(self, ref: PartitionRef, context: CallContext) -> bool:
+        return self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, ref.topic)
+
+
+def _lag(share: DescribedShare, log_start_offset: int, bound_offset: int) -> int:
+    """Return the number of offsets that are not done (KIP-1226). Records below the log start are gone."""
+    start_offset = max(share.start_offset, log_start_offset)
+    done = share.delivery_complete_count if start_offset == share.start_offset else 0
+    return max(0, bound_offset - start_offset - done)
+
+
+def _name(ref: PartitionRef) -> PartitionName:
+    return PartitionName(ref.topic, ref.topic_id, ref.partition)
+
+
+def _place(ref: PartitionRef | Refused) -> tuple[str, int]:
+    assert isinstance(ref, PartitionRef), "refused ones were left out"
+    return ref.topic, ref.partition

@@ -1,0 +1,229 @@
+"""Use cases of the members of share groups: ShareFetch and ShareAcknowledge.
+
+A request is checked as a whole, then takes its epoch of the session. After that each partition succeeds or is refused
+by itself, and the answer has no error of its own, so that member and server agree on the epoch. Acknowledgements come
+before what a fetch acquires, and are durable before the answer.
+
+Source: spec groups 6.2; KIP-932.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import check_group_id, check_partitions
+from coordinator_runtime.decision import CATALOG_KEY, Operation, once_durable
+from coordinator_runtime.pending import Pending, all_of, settled
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    PartitionName,
+    Permission,
+    ResourceType,
+    require,
+)
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.administration.settings import ShareSettings
+from group_coordinator.share_partitions.answers import Named, fetch_reply
+from group_coordinator.share_partitions.decisions import decide_acknowledge
+from group_coordinator.share_partitions.fetching import Found, PartitionErrors, ShareFetches, ShareParts
+from group_coordinator.share_partitions.members import terms_of
+from group_coordinator.share_partitions.places import release, share_shard
+from group_coordinator.share_partitions.records import ShareKey
+from group_coordinator.share_partitions.requests import (
+    Acknowledge,
+    AcknowledgeResult,
+    PartitionAcks,
+    ShareAcknowledge,
+    ShareAcknowledgeReply,
+    ShareFetch,
+    ShareFetchReply,
+)
+from group_coordinator.share_partitions.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    MemberKey,
+    ShareSession,
+)
+
+T = TypeVar("T")
+
+
+class SharePartitionService:
+    """Fetches and acknowledges records for members of share groups."""
+
+    def __init__(self, runtime: Runtime, parts: ShareParts, authorizer: Authorizer) -> None:
+        self._runtime = runtime
+        self._log = parts.log
+        self._homes = parts.homes
+        self._members = parts.members
+        self._authorizer = authorizer
+        self.sessions = parts.sessions
+        self.fetches = ShareFetches(runtime, parts)
+
+    # Use cases
+
+    def fetch(self, request: ShareFetch, context: CallContext) -> Pending[ShareFetchReply]:
+        """Acknowledge records, then acquire some of the session's partitions; waits as the request says, unless it has
+        acknowledgements.
+
+        Errors of the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST,
+        SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID; and if the shard of
+        the group is not served."""
+        ask = partial(require, self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
+        ask()
+        _check_fetch(request)
+        key = MemberKey(request.group_id, request.member_id)
+
+        def go_on(session: ShareSession, settings: ShareSettings) -> Pending[ShareFetchReply]:
+            named = self._named(request.partitions, context)
+            acks = self._acknowledged(named, key, settings)
+            if request.session_epoch == FINAL_EPOCH:
+                nothing = Found((), {}, settings.record_lock_duration_ms)
+                return self._closed(key, acks).map(lambda results: fetch_reply(named, results, nothing))
+            self._join(session, named)
+            self._forget(session, request.forgotten, context)
+            errors = self._unassigned(named, key)
+            is_waiting = not errors and not any(each.batches or isinstance(each.ref, Refused) for each in named)
+            fetched = self.fetches.fetch(
+                request if is_waiting else replace(request, wait_ms_max=0), session, context, errors, ask
+            )
+            answered = acks.then(lambda results: fetched.map(partial(fetch_reply, named, results)))
+            answered.on_cancel = fetched.cancel
+            return answered.then(self._when_catalog_durable)
+
+        return self._in_session(key, request.session_epoch, go_on)
+
+    def acknowledge(self, request: ShareAcknowledge, context: CallContext) -> Pending[ShareAcknowledgeReply]:
+        """Acknowledge records. Errors of the whole request: as `fetch`."""
+        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
+        check_group_id(request.group_id)
+        check_partitions([each.name for each in request.partitions])
+        if request.session_epoch == INITIAL_EPOCH:
+            raise Refused(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+                "ShareAcknowledge cannot begin a share session: begin one with ShareFetch, and name the next epoch",
+            )
+        key = MemberKey(request.group_id, request.member_id)
+
+        def go_on(_session: ShareSession, settings: ShareSettings) -> Pending[ShareAcknowledgeReply]:
+            acks = self._acknowledged(self._named(request.partitions, context), key, settings)
+            if request.session_epoch == FINAL_EPOCH:
+                acks = self._closed(key, acks)
+            duration_ms = settings.record_lock_duration_ms
+            answered = acks.map(lambda results: ShareAcknowledgeReply(duration_ms, tuple(results)))
+            return answered.then(self._when_catalog_durable)
+
+        return self._in_session(key, request.session_epoch, go_on)
+
+    # Sessions
+
+    def _in_session(
+        self, key: MemberKey, epoch: int, go_on: Callable[[ShareSession, ShareSettings], Pending[T]]
+    ) -> Pending[T]:
+        """Go on in the session of a request. A refusal that rests on the state of the group waits until that is on
+        disk. Raises Refused as `ShareSessions.take`."""
+        session = None if epoch == INITIAL_EPOCH else self.sessions.take(key, epoch)
+        try:
+            membership = self._members.membership(key)
+        except Refused as refusal:
+            self.sessions.end(key)
+            return self._runtime.write(once_durable(self._members.shard_key(key.group_id), refusal))
+        if session is None:
+            session = self.sessions.open(key)
+        return go_on(session, membership.settings)
+
+    def _closed(self, key: MemberKey, acks: Pending[list[AcknowledgeResult]]) -> Pending[list[AcknowledgeResult]]:
+        """End the session, and release what the member still holds; durable with the acknowledgements."""
+        self.sessions.end(key)
+        released = release(self._runtime, *key)
+        return acks.then(lambda results: released.map(lambda _released: results))
+
+    def _named(self, partitions: Iterable[PartitionAcks], context: CallContext) -> list[Named]:
+        return [Named(each.name, each.batches, self._log.find(each.name, context)) for each in partitions]
+
+    def _join(self, session: ShareSession, named: Iterable[Named]) -> None:
+        for each in named:
+            if not isinstance(each.ref, Refused):
+                self.sessions.add(session, each.ref)
+
+    def _forget(self, session: ShareSession, names: Iterable[PartitionName], context: CallContext) -> None:
+        for name in names:
+            ref = self._log.find(name, context)
+            if not isinstance(ref, Refused):
+                self.sessions.remove(session, ref.ordinal)
+
+    def _unassigned(self, named: Iterable[Named], key: MemberKey) -> PartitionErrors:
+        """Return the errors of partitions that the request names in order to fetch from them, and may not."""
+        membership = self._members.membership(key)
+        return {
+            each.ref.ordinal: (
+                each.ref,
+                Refused(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"{each.ref.topic}-{each.ref.partition} is not assigned to the member: take the assignment of its "
+                    "heartbeat",
+                ),
+            )
+            for each in named
+            if not isinstance(each.ref, Refused) and not each.batches and not membership.has(each.ref)
+        }
+
+    # Acknowledgements
+
+    def _acknowledged(
+        self, named: Iterable[Named], key: MemberKey, settings: ShareSettings
+    ) -> Pending[list[AcknowledgeResult]]:
+        """Acknowledge records in each partition by itself. One result for each partition, in order."""
+        return all_of([self._acknowledge(each, key, settings) for each in named])
+
+    def _acknowledge(self, named: Named, key: MemberKey, settings: ShareSettings) -> Pending[AcknowledgeResult]:
+        name, batches, ref = named
+        if isinstance(ref, Refused) or not batches:
+            return settled(AcknowledgeResult(name, ref if isinstance(ref, Refused) else None))
+        number = self._homes.shard_number(ref.ordinal)
+        assert number is not None, "a partition that was found has a place"
+        command = Acknowledge(key.member_id, batches, terms_of(settings), allows_renewal=settings.is_renew_enabled)
+        decide = partial(decide_acknowledge, key=ShareKey(key.group_id, ref.ordinal), command=command)
+        written: Pending[Any] = self._runtime.write(Operation(share_shard(number), decide), is_urgent=True)
+        return written.map(lambda _done: AcknowledgeResult(name, None)).answer_error(
+            lambda error: AcknowledgeResult(name, error)
+        )
+
+    def _when_catalog_durable(self, reply: T) -> Pending[T]:
+        """Return a reply. With an error, which may rest on the live catalog, it waits until that is on disk."""
+        results: Iterable[Any] = getattr(reply, "results", ())
+        if not any(each.error is not None for each in results):
+            return settled(reply)
+        return self._runtime.write(once_durable(CATALOG_KEY, reply), is_urgent=True)
+
+
+def _check_fetch(request: ShareFetch) -> None:
+    """Raise Refused for a request that no session allows: INVALID_GROUP_ID, INVALID_REQUEST."""
+    check_group_id(request.group_id)
+    check_partitions([each.name for each in request.partitions])
+    check_partitions(request.forgotten)
+    numbers = {
+        "max_wait_ms": request.wait_ms_max,
+        "min_bytes": request.bytes_min,
+        "max_bytes": request.bytes_max,
+        "max_records": request.records_max,
+    }
+    for name, number in numbers.items():
+        if number < 0:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {number} and must not be negative")
+    if request.session_epoch == INITIAL_EPOCH and any(each.batches for each in request.partitions):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "acknowledgements need a share session, and epoch 0 begins one: send them with the next epoch",
+        )
+    if request.session_epoch == FINAL_EPOCH and any(not each.batches for each in request.partitions):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "epoch -1 ends the share session, and nothing is fetched: name only partitions with acknowledgements",
+        )

@@ -1,0 +1,128 @@
+"""Share sessions: the partitions that a member fetches from, and the epoch that counts its requests.
+
+They are in memory only. A session ends with its membership, and when there are too many: then the one goes that was
+idle for longest. Its member begins a new one, and keeps the records that it holds.
+
+Source: spec groups 6.2; KIP-932.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final, NamedTuple
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.ports import PartitionRef
+
+FINAL_EPOCH: Final = -1
+"""Ends a session."""
+INITIAL_EPOCH: Final = 0
+"""Begins a session."""
+_EPOCH_MAX: Final = 0x7FFF_FFFF
+
+SESSIONS_MAX: Final = 10_000
+PARTITIONS_MAX: Final = 1_000_000
+"""Largest number of partitions in all sessions together: some 200 MB."""
+
+
+class MemberKey(NamedTuple):
+    """Name of a session: a group and its member."""
+
+    group_id: str
+    member_id: str
+
+
+class ShareSession:
+    """One session."""
+
+    __slots__ = ("key", "next_epoch", "on_end", "partitions")
+
+    def __init__(self, key: MemberKey) -> None:
+        self.key = key
+        self.next_epoch = 1
+        """Epoch that the next request must name."""
+        self.partitions: dict[int, PartitionRef] = {}
+        """Partitions by ordinal, in the order in which the next fetch reads them."""
+        self.on_end: dict[Hashable, Callable[[], None]] = {}
+        """Callbacks of the fetches that wait, by their names, for the end of the session."""
+
+    def give_way(self, ordinal: int) -> None:
+        """Let all other partitions be read before this one, which has just brought records."""
+        ref = self.partitions.pop(ordinal, None)
+        if ref is not None:
+            self.partitions[ordinal] = ref
+
+
+class ShareSessions:
+    """All sessions of a server, those used longest ago first."""
+
+    def __init__(self, sessions_max: int = SESSIONS_MAX, partitions_max: int = PARTITIONS_MAX) -> None:
+        self._sessions: dict[MemberKey, ShareSession] = {}
+        self._sessions_max = sessions_max
+        self._partitions_max = partitions_max
+        self._partition_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, key: MemberKey) -> ShareSession:
+        """Begin a session in place of any that the member has."""
+        self.end(key)
+        while len(self._sessions) >= self._sessions_max:
+            self._evict()
+        session = self._sessions[key] = ShareSession(key)
+        return session
+
+    def take(self, key: MemberKey, epoch: int) -> ShareSession:
+        """Return the session of a request with this epoch, which is used up then. The final epoch leaves the session to
+        `end`.
+
+        Raises Refused: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH."""
+        session = self._sessions.get(key)
+        if session is None:
+            raise Refused(
+                ErrorCode.SHARE_SESSION_NOT_FOUND,
+                f"{key.member_id!a:.80} has no share session in {key.group_id!a:.300}: begin one with epoch 0",
+            )
+        if epoch != FINAL_EPOCH:
+            if epoch != session.next_epoch:
+                raise Refused(
+                    ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+                    f"the share session is at epoch {session.next_epoch}, and the request names {epoch}: begin a new "
+                    "session with epoch 0",
+                )
+            session.next_epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+        del self._sessions[key]
+        self._sessions[key] = session
+        return session
+
+    def add(self, session: ShareSession, ref: PartitionRef) -> None:
+        """Let a partition join a session. Other sessions may end for it."""
+        if ref.ordinal not in session.partitions:
+            session.partitions[ref.ordinal] = ref
+            self._partition_count += 1
+            while self._partition_count > self._partitions_max and len(self._sessions) > 1:
+                self._evict()
+
+    def remove(self, session: ShareSession, ordinal: int) -> None:
+        """Let a partition leave a session. No effect if it is not in it."""
+        if session.partitions.pop(ordinal, None) is not None:
+            self._partition_count -= 1
+
+    def end(self, key: MemberKey) -> None:
+        """End the session of a member. No effect if it has none."""
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            self._partition_count -= len(session.partitions)
+            session.partitions.clear()
+            for told in [*session.on_end.values()]:
+                told()
+
+    def is_current(self, session: ShareSession) -> bool:
+        """Return True until the session ends."""
+        return self._sessions.get(session.key) is session
+
+    def _evict(self) -> None:
+        """End the session that was used longest ago, of those without a fetch that waits if there are any."""
+        idle = next((key for key, session in self._sessions.items() if not session.on_end), None)
+        self.end(next(iter(self._sessions)) if idle is None else idle)

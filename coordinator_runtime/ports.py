@@ -200,12 +200,11 @@ class TopicShares(Protocol):
 class ShareStates(Protocol):
     """Port of share groups to the states of their share partitions.
 
-    A share partition is one partition as one share group reads it. Its state lives in a shard of its own kind, and its
-    operations are joined into the decision of the group that needs them. So a group and its states never differ."""
+    Its state lives in a shard of its own kind, and is changed within the decision of the group that needs it."""
 
     def initialize(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int) -> Operation:
-        """Return an operation that makes the state of a share partition, which begins where the settings of the group
-        say. Idempotent by state epoch. The shard of the partition must be served (`is_served`)."""
+        """Return an operation that makes the state of a share partition. Idempotent by state epoch. Its shard must be
+        served (`is_served`)."""
 
     def alter_start(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, offset: int) -> Operation:
         """Return an operation that lets a share partition, new or not, begin at an offset, in a new state epoch."""
@@ -214,12 +213,11 @@ class ShareStates(Protocol):
         """Return an operation that drops the state of a share partition. Success if there is none."""
 
     def is_served(self, topic_id: bytes, partition: int) -> bool:
-        """Return True if the shard that holds the states of this partition is served here. False for a topic that does
-        not exist."""
+        """Return True if the topic exists, and the shard of its states is served here."""
 
 
 class NoShareStates:
-    """Share states of a server without their shards: no share group reads any partition."""
+    """Share states of a server without their shards."""
 
     def initialize(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int) -> Operation:
         raise AssertionError("a partition that is not served is not initialised")
@@ -238,7 +236,7 @@ NO_SHARE_STATES: Final = NoShareStates()
 
 
 class ReleaseShares(Struct, frozen=True):
-    """Effect: release at once every record that a member of a share group holds, because its membership ended."""
+    """Effect: release at once all records of a member of a share group, because its membership ended."""
 
     group_id: str
     member_id: str

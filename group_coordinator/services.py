@@ -32,7 +32,7 @@ from group_coordinator.share_partitions.sessions import ShareSessions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareDependencies:
-    """What the records of share groups need besides."""
+    """Further dependencies of the records of share groups."""
 
     log: RecordLog
     homes: PartitionHomes

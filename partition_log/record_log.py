@@ -127,7 +127,7 @@ def _batches(result: FetchResult, *, hides_aborted: bool) -> LogBatches:
 
 
 @dataclass(slots=True)
-class _Watch:
+class _GrowthWatch:
     """Listeners of one partition, and the positions that they know."""
 
     head: PartitionHead | None
@@ -139,7 +139,7 @@ class _Growth:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._watches: dict[ShardKey, dict[int, _Watch]] = {}
+        self._watches: dict[ShardKey, dict[int, _GrowthWatch]] = {}
         self._shards: dict[int, ShardKey] = {}
         """Shard of each partition with a listener, which a deleted partition has lost."""
 
@@ -149,7 +149,7 @@ class _Growth:
         watch = self._watches.setdefault(shard, {}).get(ordinal)
         if watch is None:
             self._shards[ordinal] = shard
-            watch = self._watches[shard][ordinal] = _Watch(self._head(shard, ordinal))
+            watch = self._watches[shard][ordinal] = _GrowthWatch(self._head(shard, ordinal))
         watch.listeners[look_again] = None
 
     def stop_listening(self, ordinal: int, look_again: Callable[[], None]) -> None:

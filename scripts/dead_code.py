@@ -15,12 +15,12 @@ from typing import Final
 
 from vulture import Vulture
 
-from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, session_pb2, transaction_pb2
+from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, share_pb2, session_pb2, transaction_pb2
 from scripts.tree_files import KAFKA_MESSAGES
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _FILES: Final = tuple(
-    module.DESCRIPTOR for module in (admin_pb2, common_pb2, group_pb2, log_pb2, session_pb2, transaction_pb2)
+    module.DESCRIPTOR for module in (admin_pb2, common_pb2, group_pb2, log_pb2, share_pb2, session_pb2, transaction_pb2)
 )
 _NAMES_OF_MESSAGES: Final = {
     "method": {

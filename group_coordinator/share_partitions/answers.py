@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.ports import PartitionName, PartitionRef
-from group_coordinator.share_partitions.fetching import Found
+from group_coordinator.share_partitions.fetching import FetchOutcome
 from group_coordinator.share_partitions.requests import AcknowledgeResult, ShareFetchReply, ShareFetchResult
 from group_coordinator.share_partitions.rules import AckBatch
 
@@ -22,7 +22,7 @@ class Named(NamedTuple):
     ref: PartitionRef | Refused
 
 
-def fetch_reply(named: Iterable[Named], acks: Iterable[AcknowledgeResult], found: Found) -> ShareFetchReply:
+def fetch_reply(named: Iterable[Named], acks: Iterable[AcknowledgeResult], found: FetchOutcome) -> ShareFetchReply:
     """Return the results: partitions with acknowledgements, errors or records, first those of the request."""
     fetched = {ordinal: ShareFetchResult(_name(ref), error) for ordinal, (ref, error) in found.errors.items()}
     for taken in found.taken:

@@ -1,10 +1,10 @@
-"""ShareFetch: acquire records now, or wait until there are some.
+"""ShareFetch: acquires records now, or waits for some.
 
-A fetch looks at the live share partitions of its session, reads from the log what may be acquired, and then acquires it
-by a decision of each share partition. That decides anew, because others may have been faster; then the fetch looks
-again. A fetch that waits holds no records and no batches. It looks again where the log has grown, or where records have
-become available (`ShareNews`). It is answered as soon as it has acquired something, when a partition is in error, or
-when its time is over. A caller that leaves ends its wait.
+A fetch looks at the live share partitions of its session. It reads the offsets that may be acquired from the log, and
+each share partition then decides on them. Others may have been faster; then the fetch looks again. A fetch that waits
+holds no records and no batches. It looks again where the log has grown, or where records have become available
+(`ShareNews`). It is answered as soon as it has acquired something, or when a partition is in error. At the latest, it
+is answered when its time is over. A caller that leaves ends its wait.
 
 Source: spec groups 6.2, 6.3; KIP-932.
 """
@@ -38,8 +38,8 @@ from group_coordinator.share_partitions.starting import StartOffsets
 from group_coordinator.share_partitions.state import SharePartition
 
 LOOKS_MAX: Final = 256
-"""Largest number of looks of one fetch that acquired nothing although there was something to read: records of aborted
-transactions, or what others acquired first."""
+"""Maximum number of looks of one fetch that read something and acquired nothing. Its records were of aborted
+transactions, or others acquired them first."""
 
 LOOKS_AT_ONCE_MAX: Final = 2
 """Number of those that may be made in one turn of the loop."""
@@ -52,13 +52,13 @@ _GONE: Final = frozenset(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-"""Errors with which a partition leaves its session, so that they are told once."""
+"""Errors with which a partition leaves its session. So the member meets each of them once."""
 
 _PAUSE_MS: Final = 1
 """Pause between two such looks, which leaves the loop to others."""
 
 
-class Taken(Struct, frozen=True):
+class TakenRecords(Struct, frozen=True):
     """Records that a fetch acquired in one partition."""
 
     ref: PartitionRef
@@ -70,22 +70,22 @@ PartitionErrors = dict[int, tuple[PartitionRef, CoordinatorError]]
 """Partitions with their errors, by ordinal."""
 
 
-class Found(Struct, frozen=True):
+class FetchOutcome(Struct, frozen=True):
     """The outcome of a fetch."""
 
-    taken: tuple[Taken, ...]
+    taken: tuple[TakenRecords, ...]
     errors: PartitionErrors
     lock_duration_ms: int
 
 
-class _Plan(Struct, frozen=True):
+class _PlannedRead(Struct, frozen=True):
     """A read of one partition."""
 
     span: LogSpan
     state_epoch: int
 
 
-class _Fetch:
+class _OneFetch:
     """A fetch in progress."""
 
     __slots__ = (
@@ -124,7 +124,7 @@ class _Fetch:
         """True once the fetch waits no longer."""
         self.is_waiting = False
         """True while it listens for news."""
-        self.reply: Pending[Found] = Pending()
+        self.reply: Pending[FetchOutcome] = Pending()
 
     @property
     def is_over(self) -> bool:
@@ -132,7 +132,7 @@ class _Fetch:
 
 
 class ShareParts(Struct, frozen=True, kw_only=True):
-    """What the fetches of share groups are made from."""
+    """Parts that the services of share partitions have in common."""
 
     log: RecordLog
     homes: PartitionHomes
@@ -162,14 +162,14 @@ class ShareFetches:
         context: CallContext,
         errors: PartitionErrors,
         ask_again: Callable[[], None],
-    ) -> Pending[Found]:
+    ) -> Pending[FetchOutcome]:
         """Acquire records for a member in the partitions of its session. The module docstring says when the answer
         comes. `errors` of partitions are part of it, and it does not wait then. `ask_again` raises Refused if a call
         that has waited lost its permission.
 
         The Pending may be refused by `ask_again`."""
         self._fetch_count += 1
-        fetch = _Fetch(self._fetch_count, request, session, context)
+        fetch = _OneFetch(self._fetch_count, request, session, context)
         fetch.errors.update(errors)
         fetch.ask_again = ask_again
         self._look(fetch)
@@ -177,7 +177,7 @@ class ShareFetches:
 
     # Looking
 
-    def _look(self, fetch: _Fetch) -> None:
+    def _look(self, fetch: _OneFetch) -> None:
         """Acquire what there is in the partitions with something new."""
         fetch.is_busy = True
         try:
@@ -201,7 +201,7 @@ class ShareFetches:
         read = self._log.read([plan.span for plan in plans], limits)
         read.on_settled(partial(self._read, fetch, plans))
 
-    def _go_on(self, fetch: _Fetch) -> None:
+    def _go_on(self, fetch: _OneFetch) -> None:
         """Wait, unless the time of the fetch is over or there is something new already."""
         if not self._sessions.is_current(fetch.session) or (fetch.is_last and not fetch.fresh):
             self._answer(fetch, [])
@@ -210,7 +210,7 @@ class ShareFetches:
         else:
             self._wait(fetch)
 
-    def _look_soon(self, fetch: _Fetch) -> None:
+    def _look_soon(self, fetch: _OneFetch) -> None:
         """Look again: the first times at once, then in another turn of the loop."""
         fetch.looks += 1
         if fetch.looks <= LOOKS_AT_ONCE_MAX:
@@ -220,9 +220,9 @@ class ShareFetches:
         else:
             self._runtime.arm((*fetch.key, "again"), _PAUSE_MS, partial(self._look_again, fetch))
 
-    def _plans(self, fetch: _Fetch, membership: ShareMembership) -> list[_Plan]:
+    def _plans(self, fetch: _OneFetch, membership: ShareMembership) -> list[_PlannedRead]:
         """Return what to read, in fair order, until there are as many records as are wanted."""
-        plans: list[_Plan] = []
+        plans: list[_PlannedRead] = []
         gone: list[int] = []
         records_left = fetch.request.records_max
         for ordinal, ref in fetch.session.partitions.items():
@@ -245,7 +245,9 @@ class ShareFetches:
             self._sessions.remove(fetch.session, ordinal)
         return plans
 
-    def _plan(self, fetch: _Fetch, ref: PartitionRef, membership: ShareMembership, records_max: int) -> _Plan | None:
+    def _plan(
+        self, fetch: _OneFetch, ref: PartitionRef, membership: ShareMembership, records_max: int
+    ) -> _PlannedRead | None:
         """Return what to read of a partition; None if there is nothing to acquire. Raises Refused, also if the caller
         may not read it any more."""
         found = self._log.find(PartitionName(ref.topic, ref.topic_id, ref.partition), fetch.context)
@@ -268,9 +270,11 @@ class ShareFetches:
             if share.start_offset < view.log_start_offset:
                 self._move_log_start(fetch, ref, view)
             return None
-        return _Plan(LogSpan(ref, first_offset, end_offset), share.state_epoch)
+        return _PlannedRead(LogSpan(ref, first_offset, end_offset), share.state_epoch)
 
-    def _share(self, fetch: _Fetch, ref: PartitionRef, view: LogView, settings: ShareSettings) -> SharePartition | None:
+    def _share(
+        self, fetch: _OneFetch, ref: PartitionRef, view: LogView, settings: ShareSettings
+    ) -> SharePartition | None:
         """Return the share partition, live; None if it is not there, or its start offset is still being looked for."""
         key = ShareKey(fetch.session.key.group_id, ref.ordinal)
         shard: ShareShard = self._runtime.shard(share_shard(self._number(ref)))
@@ -292,7 +296,7 @@ class ShareFetches:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {ref.topic} was deleted")
         return number
 
-    def _move_log_start(self, fetch: _Fetch, ref: PartitionRef, view: LogView) -> None:
+    def _move_log_start(self, fetch: _OneFetch, ref: PartitionRef, view: LogView) -> None:
         """Let the share partition follow the log start, though nothing is to be acquired."""
         key = ShareKey(fetch.session.key.group_id, ref.ordinal)
         decide = partial(decide_move_log_start, key=key, log_start_offset=view.log_start_offset)
@@ -300,7 +304,7 @@ class ShareFetches:
 
     # Acquiring
 
-    def _read(self, fetch: _Fetch, plans: list[_Plan], read: Pending[list[LogBatches]]) -> None:
+    def _read(self, fetch: _OneFetch, plans: list[_PlannedRead], read: Pending[list[LogBatches]]) -> None:
         """Acquire what was read."""
         if fetch.is_over:
             return
@@ -326,9 +330,9 @@ class ShareFetches:
         except Exception as defect:  # noqa: BLE001  a bug of ours ends this fetch alone
             self._fail(fetch, defect)
 
-    def _acquire(self, fetch: _Fetch, plans: list[_Plan], found: list[LogBatches]) -> None:
+    def _acquire(self, fetch: _OneFetch, plans: list[_PlannedRead], found: list[LogBatches]) -> None:
         """Acquire what was read, and answer; or look again if others were faster."""
-        taken: list[Taken] = []
+        taken: list[TakenRecords] = []
         acquired: list[Pending[Any]] = []
         records_left, bytes_left, has_changed = fetch.request.records_max, fetch.request.bytes_max, False
         for plan, each in zip(plans, found, strict=True):
@@ -342,7 +346,7 @@ class ShareFetches:
             if reply is None or not reply.ranges:
                 continue
             batches = batches_with(reply.ranges, each.batches)
-            taken.append(Taken(plan.span.ref, reply.ranges, batches))
+            taken.append(TakenRecords(plan.span.ref, reply.ranges, batches))
             records_left -= sum(one.last_offset - one.first_offset + 1 for one in reply.ranges)
             bytes_left -= sum(len(encoded) for _header, encoded in batches)
             fetch.session.give_way(plan.span.ref.ordinal)
@@ -354,13 +358,13 @@ class ShareFetches:
         else:
             self._go_on(fetch)
 
-    def _live(self, fetch: _Fetch, ref: PartitionRef) -> SharePartition | None:
+    def _live(self, fetch: _OneFetch, ref: PartitionRef) -> SharePartition | None:
         number = self._homes.shard_number(ref.ordinal)
         shard: ShareShard | None = None if number is None else self._runtime.table.find(share_shard(number))
         return None if shard is None else shard.find(ShareKey(fetch.session.key.group_id, ref.ordinal))
 
     def _acquire_one(
-        self, fetch: _Fetch, plan: _Plan, found: LogBatches, records_left: int
+        self, fetch: _OneFetch, plan: _PlannedRead, found: LogBatches, records_left: int
     ) -> tuple[Pending[Any], AcquireReply | None]:
         """Acquire records of one partition. The reply is known at once, and durable with the Pending. None if the share
         partition has changed too much meanwhile."""
@@ -389,7 +393,7 @@ class ShareFetches:
             return written.answer_error(lambda _error: None), None
         return written, replies[0] if replies else None
 
-    def _look_again(self, fetch: _Fetch) -> None:
+    def _look_again(self, fetch: _OneFetch) -> None:
         if fetch.is_over:
             return
         try:
@@ -405,7 +409,7 @@ class ShareFetches:
 
     # Waiting
 
-    def _wait(self, fetch: _Fetch) -> None:
+    def _wait(self, fetch: _OneFetch) -> None:
         fetch.is_busy = False
         if fetch.is_waiting:
             return
@@ -421,7 +425,7 @@ class ShareFetches:
         self._runtime.arm(fetch.key, fetch.request.wait_ms_max, partial(self._time_is_over, fetch))
         fetch.reply.on_cancel = partial(self._give_up, fetch)
 
-    def _wake(self, fetch: _Fetch, ordinal: int) -> None:
+    def _wake(self, fetch: _OneFetch, ordinal: int) -> None:
         if fetch.is_over or ordinal not in fetch.session.partitions:
             # Another listener has answered it meanwhile.
             return
@@ -429,20 +433,20 @@ class ShareFetches:
         if not fetch.is_busy:
             self._look_again(fetch)
 
-    def _time_is_over(self, fetch: _Fetch) -> None:
+    def _time_is_over(self, fetch: _OneFetch) -> None:
         fetch.is_last = True
         if not fetch.is_busy:
             self._look_again(fetch)
 
-    def _end_of_session(self, fetch: _Fetch) -> None:
+    def _end_of_session(self, fetch: _OneFetch) -> None:
         if not fetch.is_busy and not fetch.is_over:
             self._answer(fetch, [])
 
-    def _give_up(self, fetch: _Fetch) -> None:
+    def _give_up(self, fetch: _OneFetch) -> None:
         self._leave(fetch)
         fetch.reply.give_up()
 
-    def _leave(self, fetch: _Fetch) -> None:
+    def _leave(self, fetch: _OneFetch) -> None:
         if not fetch.is_waiting:
             return
         fetch.is_waiting = False
@@ -457,13 +461,13 @@ class ShareFetches:
 
     # Answering
 
-    def _answer(self, fetch: _Fetch, taken: Iterable[Taken], acquired: Iterable[Pending[Any]] = ()) -> None:
+    def _answer(self, fetch: _OneFetch, taken: Iterable[TakenRecords], acquired: Iterable[Pending[Any]] = ()) -> None:
         """Answer once everything that was acquired is durable. The batches count as an answer until then."""
         self._leave(fetch)
         fetch.is_busy = True
         settings = None if fetch.membership is None else fetch.membership.settings
         lock_duration_ms = 0 if settings is None else settings.record_lock_duration_ms
-        found = Found(tuple(taken), dict(fetch.errors), lock_duration_ms)
+        found = FetchOutcome(tuple(taken), dict(fetch.errors), lock_duration_ms)
         size = sum(len(encoded) for each in found.taken for _header, encoded in each.batches)
         limit, connection = self._log.answer_limit, fetch.context.connection
         limit.hold(connection, size)
@@ -477,6 +481,6 @@ class ShareFetches:
 
         all_of([*acquired]).on_settled(end)
 
-    def _fail(self, fetch: _Fetch, error: Exception) -> None:
+    def _fail(self, fetch: _OneFetch, error: Exception) -> None:
         self._leave(fetch)
         fetch.reply.fail(error)

@@ -40,7 +40,7 @@ UNKNOWN_LAG: Final = -1
 
 
 class DescribedOffset(Struct, frozen=True):
-    """Where a share group is in a partition."""
+    """Progress of a share group in a partition."""
 
     name: PartitionName
     start_offset: int = UNRESOLVED
@@ -71,7 +71,7 @@ class OffsetAdmin:
     def describe(
         self, group_id: str, names: Sequence[PartitionName] | None, context: CallContext
     ) -> Pending[list[DescribedOffset]]:
-        """Return where a group is in these partitions, or in all that it reads and that the caller may see, as on disk.
+        """Return the progress of a group on disk in these partitions. None: in all that it reads and the caller sees.
 
         Raises Refused: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST, GROUP_ID_NOT_FOUND; and if the
         shard of the group is not served."""

@@ -1,4 +1,4 @@
-"""Share partitions for other parts: the states that share groups ask for, topics that are deleted, members that end."""
+"""Share partitions for other parts: their states for share groups, deleted topics, and members that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was read of a log, as `rules.acquire` takes it, and the batches that an answer needs of it."""
+"""Reads of a log in the form of `rules.acquire`, and the batches of them that an answer needs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Use cases of the members of share groups: ShareFetch and ShareAcknowledge.
 
 A request is checked as a whole, then takes its epoch of the session. After that each partition succeeds or is refused
-by itself, and the answer has no error of its own, so that member and server agree on the epoch. Acknowledgements come
-before what a fetch acquires, and are durable before the answer.
+by itself. The answer has no error of its own then, because member and server must agree on the epoch. A fetch
+acknowledges before it acquires. Acknowledgements are durable before the answer.
 
 Source: spec groups 6.2; KIP-932.
 """
@@ -31,7 +31,7 @@ from coordinator_runtime.runtime import Runtime
 from group_coordinator.administration.settings import ShareSettings
 from group_coordinator.share_partitions.answers import Named, fetch_reply
 from group_coordinator.share_partitions.decisions import decide_acknowledge
-from group_coordinator.share_partitions.fetching import Found, PartitionErrors, ShareFetches, ShareParts
+from group_coordinator.share_partitions.fetching import FetchOutcome, PartitionErrors, ShareFetches, ShareParts
 from group_coordinator.share_partitions.members import terms_of
 from group_coordinator.share_partitions.places import release, share_shard
 from group_coordinator.share_partitions.records import ShareKey
@@ -84,7 +84,7 @@ class SharePartitionService:
             named = self._named(request.partitions, context)
             acks = self._acknowledged(named, key, settings)
             if request.session_epoch == FINAL_EPOCH:
-                nothing = Found((), {}, settings.record_lock_duration_ms)
+                nothing = FetchOutcome((), {}, settings.record_lock_duration_ms)
                 return self._closed(key, acks).map(lambda results: fetch_reply(named, results, nothing))
             self._join(session, named)
             self._forget(session, request.forgotten, context)

@@ -29,7 +29,7 @@ class StartOffsets:
         self._searching: set[ShareKey] = set()
         """Share partitions whose start is being looked for in the log by time."""
         self._refused: dict[ShareKey, Refused] = {}
-        """Searches that failed, until the error is told to a fetch."""
+        """Refusals of failed searches, each until a fetch returns it."""
 
     def find(
         self,
@@ -40,8 +40,8 @@ class StartOffsets:
         settings: ShareSettings,
         context: CallContext,
     ) -> None:
-        """Let the share partition have its start offset: at once if it is an end of the log, else after a search. The
-        fetches that wait for the share partition are told then."""
+        """Give the share partition its start offset. An end of the log is known at once. A time takes a search, which
+        wakes the fetches that wait for the share partition."""
         reset = settings.auto_offset_reset
         if reset == LATEST:
             self._resolve(shard, key, view.bound_offset)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator_api.v1 import share_pb2
+from coordinator_api.v1 import group_pb2, share_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending
 from tests.harness.calls import partition_name
@@ -154,6 +154,17 @@ def share_consumer(world: World, member_id: str, *topics: str, group_id: str = G
     assert code(member.joins(*topics)) is OK
     member.beats()
     return ShareConsumer(world, member)
+
+
+def alter_shares(world: World, group_id: str = GROUP, **values: int | str) -> None:
+    """Set settings of a share group, which need not exist, by their names without `share_`."""
+    configs = [
+        group_pb2.GroupConfig(name=f"share_{name}", text=value)
+        if isinstance(value, str)
+        else group_pb2.GroupConfig(name=f"share_{name}", value=value)
+        for name, value in values.items()
+    ]
+    assert code(world.ask(group_pb2.AlterGroupConfigsRequest(group_id=group_id, set=configs))) is OK
 
 
 def _partition(text: str, acks: Iterable[Acks] = ()) -> share_pb2.SharePartition:

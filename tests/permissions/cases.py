@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, transaction_pb2
+from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, share_pb2, transaction_pb2
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.errors import ErrorCode
 from tests.permissions.guarded_front import STRANGER, GuardedFront, Names, Question, batch, joining, offsets
@@ -79,6 +79,11 @@ def _marker(front: GuardedFront, named: Names) -> log_pb2.WriteTxnMarkersRequest
     )
 
 
+def _shared(named: Names, *, by_id: bool = False) -> share_pb2.SharePartition:
+    where = {"topic_id": named.topic_id} if by_id else {"topic": named.topic}
+    return share_pb2.SharePartition(**where)
+
+
 def _rule() -> admin_pb2.Acl:
     return admin_pb2.Acl(
         resource_type=admin_pb2.ACL_RESOURCE_TYPE_TOPIC,
@@ -111,7 +116,7 @@ def _fetch(named: Names, *, by_id: bool = False) -> log_pb2.FetchRequest:
 
 
 _Abort, _Fence = admin_pb2.AbortTransactionsRequest, admin_pb2.FenceProducersRequest
-_txn, _log, _group, _admin = transaction_pb2, log_pb2, group_pb2, admin_pb2
+_txn, _log, _group, _share, _admin = transaction_pb2, log_pb2, group_pb2, share_pb2, admin_pb2
 
 TRANSACTIONS: Final = (
     Case(
@@ -286,6 +291,51 @@ GROUPS: Final = (
         "ShareGroupDescribe",
         lambda _front, n: _group.ShareGroupDescribeRequest(group_ids=[n.shares]),
         (_one(_P.DESCRIBE, _G), SEE_TOPIC),
+    ),
+    Case(
+        "ShareFetch",
+        lambda _front, n: _share.ShareFetchRequest(group_id=n.shares, member_id="m1", partitions=[_shared(n)]),
+        (READ_GROUP, READ_TOPIC),
+    ),
+    Case(
+        "ShareFetch by a topic's id",
+        lambda _front, n: _share.ShareFetchRequest(
+            group_id=n.shares, member_id="m1", partitions=[_shared(n, by_id=True)]
+        ),
+        (READ_GROUP, READ_TOPIC),
+        by_id=True,
+    ),
+    Case(
+        "ShareAcknowledge",
+        lambda _front, n: _share.ShareAcknowledgeRequest(
+            group_id=n.shares, member_id="m1", session_epoch=1, partitions=[_shared(n)]
+        ),
+        (READ_GROUP, READ_TOPIC),
+    ),
+    Case(
+        "DescribeShareGroupOffsets",
+        lambda _front, n: _group.DescribeShareGroupOffsetsRequest(
+            group_id=n.shares, topics=_group.PartitionSet(topics=_topics(n))
+        ),
+        (_one(_P.DESCRIBE, _G), SEE_TOPIC),
+    ),
+    Case(
+        "DescribeShareGroupOffsets of all",
+        lambda _front, n: _group.DescribeShareGroupOffsetsRequest(group_id=n.shares),
+        (_one(_P.DESCRIBE, _G),),
+        hidden=((_P.DESCRIBE, _T),),
+    ),
+    Case(
+        "AlterShareGroupOffsets",
+        lambda _front, n: _group.AlterShareGroupOffsetsRequest(
+            group_id=n.idle_shares, offsets=[_group.ShareStartOffset(topic=n.topic)]
+        ),
+        (READ_GROUP, READ_TOPIC),
+    ),
+    Case(
+        "DeleteShareGroupOffsets",
+        lambda _front, n: _group.DeleteShareGroupOffsetsRequest(group_id=n.idle_shares, topics=[n.topic]),
+        (_one(_P.DELETE, _G), READ_TOPIC),
     ),
     Case(
         "DescribeGroups",

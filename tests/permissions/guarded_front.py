@@ -9,7 +9,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, transaction_pb2
+from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, share_pb2, transaction_pb2
 from coordinator_protocol.acls import Acl, AclFilter, Permission, PermissionType, ResourceType
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import member_id
@@ -63,9 +63,12 @@ class Names:
     """A classic group with a member."""
     shares: str = "unseen-shares"
     """A share group with a member that reads the topic."""
+    idle_shares: str = "unseen-idle-shares"
+    """A share group that has read the topic, and whose member left."""
 
     def all(self) -> Iterator[str]:
         yield from (self.topic, self.id, self.prepared, self.group, self.consumers, self.classic, self.shares)
+        yield self.idle_shares
 
 
 ABSENT: Final = Names(
@@ -77,6 +80,7 @@ ABSENT: Final = Names(
     consumers="absent-consumers",
     classic="absent-classic",
     shares="absent-shares",
+    idle_shares="absent-idle-shares",
 )
 """Names of the same lengths that stand for nothing."""
 
@@ -141,13 +145,14 @@ class GuardedFront:
                 topic_partitions=group_pb2.PartitionSet(),
             )
         ).member_epoch
-        self.share_epoch = self.told(
-            group_pb2.ShareGroupHeartbeatRequest(
-                group_id=named.shares,
-                member_id="m1",
-                subscribed_topic_names=group_pb2.TopicNames(names=[named.topic]),
-            )
-        ).member_epoch
+        topics = group_pb2.TopicNames(names=[named.topic])
+        self.share_epoch, _left = (
+            self.told(
+                group_pb2.ShareGroupHeartbeatRequest(group_id=group_id, member_id="m1", subscribed_topic_names=topics)
+            ).member_epoch
+            for group_id in (named.shares, named.idle_shares)
+        )
+        self.told(group_pb2.ShareGroupHeartbeatRequest(group_id=named.idle_shares, member_id="m1", member_epoch=-1))
         joined = self.told(joining(named.classic))
         self.member = {
             "group_id": named.classic,
@@ -206,8 +211,7 @@ class GuardedFront:
                 break
             self.world.tick(1_000)
             self.world.settle()
-        method = METHODS[request.DESCRIPTOR.name.removesuffix("Request")]
-        response = GetMessageClass(method.output_type).FromString(reply.result())
+        response = response_to(request, reply)
         if by is ROOT:
             assert not {*codes(response)} & REFUSALS, response
         return response
@@ -233,6 +237,8 @@ class GuardedFront:
         if rules:
             acls.create(rules, _by_root("CreateAcls"), validate_only=False)
         self.world.settle()
+        # The next epoch of the session of the member of the share group is 1, whatever was asked before.
+        self.told(share_pb2.ShareFetchRequest(group_id=self.names.shares, member_id="m1"))
 
     def snapshot(self) -> tuple[object, ...]:
         """All that a refused call must leave as it was."""
@@ -243,6 +249,12 @@ class GuardedFront:
             runtime.timers.next_deadline_ms(),
             len(runtime.parking),
         )
+
+
+def response_to(request: Message, reply: Pending[bytes]) -> Any:
+    """The response in a reply that is there."""
+    method = METHODS[request.DESCRIPTOR.name.removesuffix("Request")]
+    return GetMessageClass(method.output_type).FromString(reply.result())
 
 
 def _by_root(method: str) -> CallContext:
@@ -289,7 +301,7 @@ def without_names(response: Message, named: Names) -> str:
     text = str(response)
     replaced: Mapping[str, str] = {
         getattr(named, field): f"<{field}>"
-        for field in ("topic", "id", "prepared", "group", "consumers", "classic", "shares")
+        for field in ("topic", "id", "prepared", "group", "consumers", "classic", "shares", "idle_shares")
     }
     for name, meaning in replaced.items():
         text = text.replace(name, meaning)

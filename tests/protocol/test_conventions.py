@@ -21,6 +21,7 @@ HARMLESS: Final = {
     "ERROR_CODE_NONE",
     "COMPRESSION_NONE",
     "TIMESTAMP_TYPE_CREATE_TIME",
+    "ACKNOWLEDGE_TYPE_GAP",
 }
 """First values that are the usual case, so that who says nothing says the right thing."""
 OF_TIME: Final = re.compile(r"(?:^|_)(?:timeout|interval|delay|duration|age|lease|wait|timestamp|throttle)$")

@@ -6,27 +6,24 @@ from typing import Any
 
 import pytest
 
-from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome
 from group_coordinator.share_partitions.fetching import ShareFetches
 from tests.groups.share_partitions.pictures import picture
 from tests.harness.group_world import group_world
 from tests.harness.groups import GROUP, OK, code
-from tests.harness.share_consumers import ACCEPT, REJECT, RELEASE, RENEW, ShareConsumer, response_of, share_consumer
+from tests.harness.share_consumers import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    ShareConsumer,
+    alter_shares,
+    response_of,
+    share_consumer,
+)
 from tests.harness.share_partitions import Shares
 from tests.harness.world import World
-
-
-def alter(world: World, **values: int | str) -> None:
-    """Set settings of the group, which need not exist."""
-    configs = [
-        group_pb2.GroupConfig(name=f"share_{name}", text=value)
-        if isinstance(value, str)
-        else group_pb2.GroupConfig(name=f"share_{name}", value=value)
-        for name, value in values.items()
-    ]
-    assert code(world.ask(group_pb2.AlterGroupConfigsRequest(group_id=GROUP, set=configs))) is OK
 
 
 def reading(
@@ -34,7 +31,7 @@ def reading(
 ) -> tuple[World, list[ShareConsumer]]:
     """A world whose group reads `t` from the beginning, and its members."""
     world = group_world(topics=topics or {"t": 1})
-    alter(world, **{"auto_offset_reset": "earliest", **settings})
+    alter_shares(world, **{"auto_offset_reset": "earliest", **settings})
     return world, [share_consumer(world, name, *(topics or {"t": 1})) for name in names]
 
 
@@ -363,7 +360,7 @@ def test_a_lock_is_renewed_if_the_group_allows_it() -> None:
     produce(world, 1)
     a.fetch()
     assert a.acknowledge("t-0", (0, 0, RENEW)) is ErrorCode.INVALID_REQUEST
-    alter(world, renew_acknowledge_enable="true")
+    alter_shares(world, renew_acknowledge_enable="true")
     world.pass_time(20_000)
     assert a.acknowledge("t-0", (0, 0, RENEW)) is OK
     world.pass_time(20_000)

@@ -15,7 +15,7 @@ from typing import Final
 
 from vulture import Vulture
 
-from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, share_pb2, session_pb2, transaction_pb2
+from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, session_pb2, share_pb2, transaction_pb2
 from scripts.tree_files import KAFKA_MESSAGES
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -48,7 +48,6 @@ def _is_named(request: api_versions_request.ApiVersionsRequest) -> bool:
 _VERSIONS: Final = [
     ApiVersion(api_key=api.key, min_version=api.listed_from, max_version=api.highest)
     for api in sorted(APIS.values(), key=lambda each: each.key)
-    if api.is_listed
 ]
 _RESPONSE: Final = ApiVersionsResponse(
     api_keys=_VERSIONS,

@@ -66,6 +66,11 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class Api(Struct, frozen=True):
@@ -78,8 +83,6 @@ class Api(Struct, frozen=True):
     """None for what the connection answers itself."""
     listed_from: int
     """Lowest version that ApiVersions lists."""
-    is_listed: bool = True
-    """True if ApiVersions lists the API."""
 
     def has(self, version: int) -> bool:
         """Return True if the version is served."""
@@ -96,19 +99,18 @@ def _api(
     *,
     listed_from: int | None = None,
     highest: int | None = None,
-    is_listed: bool = True,
 ) -> Api:
     """Return an API with the versions of its definition, or fewer."""
     definition = API_DEFINITIONS[key]
     lowest = definition.version_min
     highest = definition.version_max if highest is None else highest
-    return Api(key, lowest, highest, method, lowest if listed_from is None else listed_from, is_listed)
+    return Api(key, lowest, highest, method, lowest if listed_from is None else listed_from)
 
 
 TXN_VERSION: Final = 2
 """`transaction.version`: with 2, clients let Produce and TxnOffsetCommit add to the transaction (KIP-890)."""
 FEATURES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    {"group.version": (0, 1), "transaction.version": (0, TXN_VERSION)}
+    {"group.version": (0, 1), "share.version": (0, 1), "transaction.version": (0, TXN_VERSION)}
 )
 """Features with the lowest and the highest level. The highest is finalised."""
 
@@ -162,9 +164,13 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
             _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, Method.CONSUMER_GROUP_HEARTBEAT),
             _api(ApiKey.CONSUMER_GROUP_DESCRIBE, Method.CONSUMER_GROUP_DESCRIBE),
             _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, Method.DESCRIBE_TOPICS),
-            # Clients that see these would also need ShareFetch.
-            _api(ApiKey.SHARE_GROUP_HEARTBEAT, Method.SHARE_GROUP_HEARTBEAT, is_listed=False),
-            _api(ApiKey.SHARE_GROUP_DESCRIBE, Method.SHARE_GROUP_DESCRIBE, is_listed=False),
+            _api(ApiKey.SHARE_GROUP_HEARTBEAT, Method.SHARE_GROUP_HEARTBEAT),
+            _api(ApiKey.SHARE_GROUP_DESCRIBE, Method.SHARE_GROUP_DESCRIBE),
+            _api(ApiKey.SHARE_FETCH, Method.SHARE_FETCH),
+            _api(ApiKey.SHARE_ACKNOWLEDGE, Method.SHARE_ACKNOWLEDGE),
+            _api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, Method.DESCRIBE_SHARE_GROUP_OFFSETS),
+            _api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, Method.ALTER_SHARE_GROUP_OFFSETS),
+            _api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, Method.DELETE_SHARE_GROUP_OFFSETS),
         )
     }
 )

@@ -6,12 +6,13 @@ Source: Kafka's `KafkaApis.handleDescribeCluster` and `handleFindCoordinatorRequ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from coordinator_core.assembly import Core
-from coordinator_protocol.errors import CoordinatorError, ErrorCode
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending, settled
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
@@ -33,8 +34,11 @@ _NO_NODE: Final = -1
 _SEVERAL_SINCE: Final = 4
 """First version of FindCoordinator with several keys."""
 _UNKNOWN_TYPE: Final = -1
+_SHARE: Final = 2
 _KEY_TYPES: Final[Mapping[int, int]] = MappingProxyType({0: KeyType.GROUP, 1: KeyType.TRANSACTION})
-"""The core's numbers of Kafka's types of keys. Share groups are not served."""
+"""The core's numbers of Kafka's types of keys."""
+_SHARE_KEY: Final = re.compile(r"(.+):[A-Za-z0-9_-]{22}:\d{1,10}", re.DOTALL | re.ASCII)
+"""Key of a share partition: group, topic id and partition."""
 
 
 class ClusterApis:
@@ -74,10 +78,24 @@ class ClusterApis:
         """Return this server for every key that the caller may describe."""
         keys = _keys(request, exchange.version)
         key_type = _KEY_TYPES.get(request.key_type, _UNKNOWN_TYPE)
-        located = self._reader.locate(key_type, keys, exchange.context)
+        if request.key_type == _SHARE:
+            located = [self._share_partition(key, exchange) for key in keys]
+        else:
+            located = self._reader.locate(key_type, keys, exchange.context)
         if key_type == KeyType.TRANSACTION:
             located = [_servers_of_any_id(each) for each in located]
         return settled(_found([_coordinator(each, exchange) for each in located], exchange.version))
+
+    def _share_partition(self, key: str, exchange: KafkaExchange) -> Located:
+        """Return this server for a share partition whose group the caller may describe."""
+        found = _SHARE_KEY.fullmatch(key)
+        if found is None:
+            text = (
+                f"{key!a:.300} names no share partition: give group, topic id and partition, with colons between them"
+            )
+            return Located(key, error=Refused(ErrorCode.INVALID_REQUEST, text))
+        (located,) = self._reader.locate(KeyType.GROUP, (found[1],), exchange.context)
+        return Located(key, error=located.error)
 
     def find_refused(
         self, request: FindCoordinatorRequest, exchange: KafkaExchange, error: CoordinatorError

@@ -45,6 +45,8 @@ _WITHOUT_CAPACITY: Final[Mapping[ApiKey, ErrorCode]] = MappingProxyType(
         ApiKey.LIST_OFFSETS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ApiKey.DELETE_RECORDS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ApiKey.SHARE_FETCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ApiKey.SHARE_ACKNOWLEDGE: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
 )
 """Answers to a call for which there is no capacity now. Every client repeats them; THROTTLING_QUOTA_EXCEEDED it does

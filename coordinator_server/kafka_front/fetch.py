@@ -80,7 +80,8 @@ class FetchApi:
                 return _response(request, exchange, found, lists_aborted=isolation is Isolation.READ_COMMITTED)
 
             connection = exchange.context.connection
-            return self._outgoing.of(results, exchange.version, bytes_max, connection).map(with_records)
+            batches = [result.batches for result in results]
+            return self._outgoing.of(batches, exchange.version, bytes_max, connection).map(with_records)
 
         return answered(plan, FetchItem, read).then(respond)
 

@@ -21,6 +21,7 @@ from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, Compression, E
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.kafka_batches import marker_to_kafka, to_kafka
 from coordinator_protocol.marker import decode_marker_payload
+from coordinator_protocol.wire import Buffer
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import Connection
 from coordinator_runtime.worker import Worker, WorkerLost
@@ -30,7 +31,6 @@ from partition_log.batch_checks import PLAIN_HERE_BYTES_MAX, UNPACKED_HERE_BYTES
 from partition_log.conversion import NotConvertible, kafka_batch_of, kafka_payload_of
 from partition_log.fetch import Fetcher
 from partition_log.reading import BYTES_READ_MAX
-from partition_log.requests import FetchResult
 
 ZSTD_SINCE: Final = 10
 """First version of Fetch whose clients know ZSTD."""
@@ -45,6 +45,9 @@ _ITEMS_PER_BATCH: Final = 16
 _COMPILED_GAIN: Final = 10
 """Number of records that the compiled function converts in the time that Python takes for one."""
 
+Batches = Sequence[tuple[BatchHeader, Buffer]]
+"""Batches of one partition, in stored form."""
+
 _KAFKA: Final = Encoding.KAFKA_V2
 _CONTROL: Final = Encoding.CONTROL
 
@@ -54,6 +57,8 @@ class Outgoing(Struct, frozen=True):
 
     records: Sequence[Piece]
     error: CoordinatorError | None = None
+    end_offset: int | None = None
+    """First offset of the first batch that was left out; None if all are there."""
 
 
 class ToConvert(Struct, frozen=True):
@@ -83,13 +88,13 @@ class OutgoingRecords:
         self._worker = worker
 
     def of(
-        self, results: Sequence[FetchResult], version: int, bytes_max: int, connection: Connection
+        self, results: Sequence[Batches], version: int, bytes_max: int, connection: Connection
     ) -> Pending[list[Outgoing]]:
-        """Return the records for each result, for a client of this version of Fetch.
+        """Return the records for the batches of each partition, for a client of this version of Fetch.
 
         The limit bounds the converted batches together, apart from the first. Errors: Refused KAFKA_STORAGE_ERROR if
         the worker died."""
-        foreign = [each for result in results for each in result.batches if each[0].encoding not in (_KAFKA, _CONTROL)]
+        foreign = [each for batches in results for each in batches if each[0].encoding not in (_KAFKA, _CONTROL)]
         if not foreign:
             return settled(_assembled(results, version, Converted(())))
         wanted = ToConvert([(header, bytes(batch)) for header, batch in foreign], min(bytes_max, BYTES_READ_MAX))
@@ -138,18 +143,19 @@ def _is_small(wanted: ToConvert) -> bool:
     return items <= ITEMS_HERE_MAX and wanted.size_bytes <= bytes_max
 
 
-def _assembled(results: Sequence[FetchResult], version: int, converted: Converted) -> list[Outgoing]:
+def _assembled(results: Sequence[Batches], version: int, converted: Converted) -> list[Outgoing]:
     found = iter(converted.batches)
-    return [_outgoing(result, version, found) for result in results]
+    return [_outgoing(batches, version, found) for batches in results]
 
 
-def _outgoing(result: FetchResult, version: int, converted: Iterator[bytes | None]) -> Outgoing:
-    """Return the records for one result. Takes as many converted batches as the result has batches to convert."""
+def _outgoing(batches: Batches, version: int, converted: Iterator[bytes | None]) -> Outgoing:
+    """Return the records of one partition. Takes as many converted batches as there are batches to convert."""
     pieces: list[Piece] = []
     error: CoordinatorError | None = None
     is_cut = False
+    end_offset: int | None = None
     size = 0
-    for header, stored in result.batches:
+    for header, stored in batches:
         if header.encoding is _KAFKA:
             if header.compression is Compression.ZSTD and version < ZSTD_SINCE:
                 error = error or _no_zstd(header, version)
@@ -171,9 +177,11 @@ def _outgoing(result: FetchResult, version: int, converted: Iterator[bytes | Non
             elif not is_cut:
                 pieces.append(batch)
                 size += len(batch)
-    if size < PIECE_BYTES_MIN * len(result.batches):
+        if is_cut and end_offset is None:
+            end_offset = header.base_offset
+    if size < PIECE_BYTES_MIN * len(batches):
         pieces = [b"".join(pieces)]
-    return Outgoing(pieces, None if size else error)
+    return Outgoing(pieces, None if size else error, end_offset)
 
 
 def _no_zstd(header: BatchHeader, version: int) -> Refused:

@@ -1,6 +1,6 @@
 """Members of share groups over Kafka's protocol: ShareGroupHeartbeat and ShareGroupDescribe.
 
-ApiVersions does not list them, because their clients would also need ShareFetch.
+`share_records` has the records, and `share_offsets` the offsets of groups.
 
 Source: KIP-932.
 """

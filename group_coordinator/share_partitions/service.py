@@ -44,6 +44,7 @@ from group_coordinator.share_partitions.requests import (
     ShareFetch,
     ShareFetchReply,
 )
+from group_coordinator.share_partitions.rules import AckBatch, AckType, AcquiredRange, Terms
 from group_coordinator.share_partitions.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -120,6 +121,16 @@ class SharePartitionService:
             return answered.then(self._when_catalog_durable)
 
         return self._in_session(key, request.session_epoch, go_on)
+
+    def release_unsent(self, key: MemberKey, name: PartitionName, ranges: Iterable[AcquiredRange]) -> None:
+        """Release records of an answer that cannot be sent as a whole."""
+        home = self._homes.home(name.topic_id, name.partition)
+        batches = tuple(AckBatch(each.first_offset, each.last_offset, (AckType.RELEASE,)) for each in ranges)
+        if home is None or not batches:
+            return
+        command = Acknowledge(key.member_id, batches, Terms())
+        decide = partial(decide_acknowledge, key=ShareKey(key.group_id, home.ordinal), command=command)
+        self._runtime.write(Operation(share_shard(home.shard_number), decide), is_urgent=True)
 
     # Sessions
 

@@ -79,11 +79,21 @@ def test_several_keys_are_answered_each_by_itself() -> None:
     assert found == [THIS_SERVER, refused(ErrorCode.INVALID_GROUP_ID), THIS_SERVER]
 
 
-@pytest.mark.parametrize("key_type", [SHARE, 3, 9])
+@pytest.mark.parametrize("key_type", [3, 9])
 def test_other_kinds_of_keys_have_no_coordinator(key_type: int) -> None:
     caller = KafkaCaller(World())
     assert find(caller, 6, "a-key", key_type=key_type) == [refused(ErrorCode.INVALID_REQUEST)]
     assert find(caller, 3, "a-key", key_type=key_type) == [refused(ErrorCode.INVALID_REQUEST)]
+
+
+def test_a_share_partition_is_where_its_group_is() -> None:
+    world = World(Guarded())
+    allow(world, (Permission.READ, ResourceType.GROUP, "mine:too"))
+    caller = KafkaCaller(world, CLERK)
+    place = "AAAAAAAAQACAAAAAAAAAAA:7"
+    found = find(caller, 6, f"mine:too:{place}", f"yours:{place}", "mine", f":{place}", key_type=SHARE)
+    invalid = refused(ErrorCode.INVALID_REQUEST)
+    assert found == [THIS_SERVER, refused(ErrorCode.GROUP_AUTHORIZATION_FAILED), invalid, invalid]
 
 
 def test_a_key_that_a_caller_may_not_describe_is_refused_by_its_kind() -> None:

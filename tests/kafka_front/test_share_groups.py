@@ -8,7 +8,7 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.kafka_front.access_bits import NOT_ASKED
-from coordinator_server.kafka_front.apis import APIS, ApiKey
+from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.messages.share_group_describe_request import ShareGroupDescribeRequest
 from coordinator_server.kafka_front.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from tests.harness.kafka_caller import KafkaCaller
@@ -69,7 +69,3 @@ def test_what_is_refused_has_kafkas_code(shares: ShareGroups) -> None:
     group = described(shares, "unknown")
     assert (group.group_id, group.error_code) == ("unknown", ErrorCode.GROUP_ID_NOT_FOUND)
     assert group.error_message
-
-
-def test_they_are_not_listed_before_records_can_be_fetched() -> None:
-    assert [key for key, api in APIS.items() if not api.is_listed] == [HEARTBEAT, DESCRIBE]

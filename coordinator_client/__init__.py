@@ -80,6 +80,7 @@ from coordinator_client.descriptions import (
     PendingOffset,
     PlannedOffset,
     RecordCount,
+    ShareGroupOffset,
     TransactionDescription,
     TransactionStep,
 )
@@ -171,6 +172,7 @@ __all__ = [
     "ResetTo",
     "ResourceType",
     "Retriable",
+    "ShareGroupOffset",
     "Skipped",
     "Snapshot",
     "Tls",

@@ -217,6 +217,24 @@ TXN_OFFSET_COMMIT: Final = Rpc(
 OFFSET_DELETE: Final = Rpc(
     Method.OFFSET_DELETE, _GROUP, group.OffsetDeleteRequest, group.OffsetDeleteResponse.FromString
 )
+DESCRIBE_SHARE_GROUP_OFFSETS: Final = Rpc(
+    Method.DESCRIBE_SHARE_GROUP_OFFSETS,
+    _GROUP,
+    group.DescribeShareGroupOffsetsRequest,
+    group.DescribeShareGroupOffsetsResponse.FromString,
+)
+ALTER_SHARE_GROUP_OFFSETS: Final = Rpc(
+    Method.ALTER_SHARE_GROUP_OFFSETS,
+    _GROUP,
+    group.AlterShareGroupOffsetsRequest,
+    group.AlterShareGroupOffsetsResponse.FromString,
+)
+DELETE_SHARE_GROUP_OFFSETS: Final = Rpc(
+    Method.DELETE_SHARE_GROUP_OFFSETS,
+    _GROUP,
+    group.DeleteShareGroupOffsetsRequest,
+    group.DeleteShareGroupOffsetsResponse.FromString,
+)
 DESCRIBE_GROUP_CONFIGS: Final = Rpc(
     Method.DESCRIBE_GROUP_CONFIGS,
     _GROUP,

@@ -331,6 +331,20 @@ class GroupLag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupOffset:
+    """The progress of a share group in one partition."""
+
+    partition: TopicPartition
+    start_offset: int | None
+    """All records before it are done; None if the group has not fetched from the partition yet."""
+    leader_epoch: int
+    """Leader epoch of the newest records that were delivered."""
+    lag: int | None
+    """Number of records from `start_offset` on that are not done; None without a start offset."""
+    topic_id: bytes = field(default=b"", compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPositions:
     """The ends of a partition, and the offset that a group has committed in it."""
 
@@ -388,6 +402,18 @@ def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescriptio
             )
             for member in found.members
         ),
+    )
+
+
+def share_group_offset(found: group.ShareGroupOffset) -> ShareGroupOffset:
+    """Return the progress of a share group."""
+    has_begun = found.start_offset >= 0
+    return ShareGroupOffset(
+        partition=TopicPartition(found.topic, found.partition),
+        start_offset=found.start_offset if has_begun else None,
+        leader_epoch=found.leader_epoch,
+        lag=found.lag if has_begun else None,
+        topic_id=found.topic_id,
     )
 
 

@@ -11,7 +11,7 @@ from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.admin.acl_admin import AclCalls
-from coordinator_client.admin.group_admin import GroupCalls
+from coordinator_client.admin.share_admin import ShareGroupCalls
 from coordinator_client.calls import (
     ALTER_TOPIC_CONFIGS,
     CREATE_PARTITIONS,
@@ -94,9 +94,9 @@ class TransactionListing:
     """Time at which the transaction was prepared (Unix ms); None if it was not prepared."""
 
 
-class Admin(GroupCalls, AclCalls):
-    """Administrator calls to one server. Calls about groups are inherited from `GroupCalls`, calls about ACLs from
-    `AclCalls`.
+class Admin(ShareGroupCalls, AclCalls):
+    """Administrator calls to one server. Calls about groups are inherited from `GroupCalls` and `ShareGroupCalls`, and
+    those about ACLs from `AclCalls`.
 
     Each call is retried until `deadline_ms`. If its outcome stays unknown, or its caller is interrupted, the exception
     says whether it is safe to repeat the call. Close an `Admin`, or use it in a `with` statement.

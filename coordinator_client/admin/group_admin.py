@@ -233,7 +233,11 @@ class GroupCalls:
 
         Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a shift if nothing is committed).
         """
-        committed = {each.partition: each for each in self.group_offsets(group_id)}
+        return self._planned(resets, {each.partition: each for each in self.group_offsets(group_id)})
+
+    def _planned(
+        self, resets: Mapping[TopicPartition, OffsetReset], committed: Mapping[TopicPartition, GroupOffset]
+    ) -> list[PlannedOffset]:
         positions = self._positions(resets, committed)
         times_ms = {name: reset.number for name, reset in resets.items() if reset.to is ResetTo.TIME}
         times = self._offsets_at(times_ms, positions)

@@ -18,6 +18,7 @@ from coordinator_client import (
     RecordCount,
     Rejected,
     ResetTo,
+    TopicPartition,
 )
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method
@@ -25,7 +26,9 @@ from tests.client.fake_server import refuse
 from tests.client.group_server import ABORT, COMMIT, AdministeredServer, offsets, place
 from tests.client.world import Fault, World
 from tests.harness.consumers import all_of, of
+from tests.harness.share_consumers import ACCEPT, alter_shares, share_consumer
 from tests.harness.share_groups import ShareMember
+from tests.harness.share_partitions import Shares
 
 GROUP = "g"
 FOO_0, FOO_1 = place("foo-0"), place("foo-1")
@@ -398,3 +401,30 @@ def test_a_group_has_settings_of_its_own(admin: Admin) -> None:
     assert admin.group_configs(GROUP) == words
     with pytest.raises(Misconfigured, match="earliest, latest, or by_duration"):
         admin.alter_group_configs(GROUP, {"share_auto_offset_reset": "newest"})
+
+
+def test_the_offsets_of_a_share_group_are_seen_planned_moved_and_dropped(
+    server: AdministeredServer, admin: Admin
+) -> None:
+    world = server.world
+    alter_shares(world, auto_offset_reset="earliest")
+    consumer = share_consumer(world, "a", "zar")
+    Shares(world, "zar-0", GROUP).produce(4)
+    zar = TopicPartition("zar", 0)
+    (unread,) = admin.share_group_offsets(GROUP)
+    assert (unread.partition, unread.start_offset, unread.lag) == (zar, None, None)
+    consumer.fetch()
+    consumer.acknowledge("zar-0", (0, 0, ACCEPT), (2, 2, ACCEPT))
+    (read,) = admin.share_group_offsets(GROUP)
+    assert (read.start_offset, read.leader_epoch, read.lag) == (1, 0, 2)
+    with pytest.raises(Rejected) as caught:
+        admin.alter_share_group_offsets(GROUP, {zar: 0})
+    assert caught.value.code == ErrorCode.NON_EMPTY_GROUP
+    consumer.member.leaves()
+    world.settle()
+    (planned,) = admin.plan_share_offset_resets(GROUP, {zar: OffsetReset(ResetTo.SHIFT, 2)})
+    assert (planned.committed_offset, planned.offset) == (1, 3)
+    admin.alter_share_group_offsets(GROUP, {zar: planned.offset}, topic_ids={zar: planned.topic_id})
+    assert [(each.start_offset, each.lag) for each in admin.share_group_offsets(GROUP)] == [(3, 1)]
+    admin.delete_share_group_offsets(GROUP, ["zar"])
+    assert admin.share_group_offsets(GROUP) == []

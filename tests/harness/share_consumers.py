@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from google.protobuf.message import Message
+
 from coordinator_api.v1 import group_pb2, share_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending
@@ -143,7 +145,7 @@ class ShareConsumer:
 def response_of(reply: Pending[Any]) -> Any:
     """The message of a ShareFetch, which the servicer gives as bytes."""
     value = reply.result()
-    if isinstance(value, share_pb2.ShareFetchResponse | share_pb2.ShareAcknowledgeResponse):
+    if isinstance(value, Message):
         return value
     return share_pb2.ShareFetchResponse.FromString(value.SerializeToString())
 
@@ -174,7 +176,9 @@ def _partition(text: str, acks: Iterable[Acks] = ()) -> share_pb2.SharePartition
         partition=name.partition,
         acknowledgements=[
             share_pb2.AcknowledgementBatch(
-                first_offset=first, last_offset=last, types=[kind] if isinstance(kind, int) else kind
+                first_offset=first,
+                last_offset=last,
+                types=[kind] if isinstance(kind, int) else kind,  # type: ignore[arg-type, list-item]  # also unknown ones
             )
             for first, last, kind in acks
         ],

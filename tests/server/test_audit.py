@@ -131,7 +131,8 @@ def test_who_only_looks_leaves_no_line() -> None:
 def test_everything_that_changes_what_others_have_is_an_act() -> None:
     changes = {Permission.CREATE, Permission.DELETE, Permission.ALTER, Permission.ALTER_CONFIGS, Permission.BACKUP}
     changing = {method for method, asks in PERMISSIONS.items() if any(ask.permission in changes for ask in asks)}
-    assert changing | {Method.FENCE_PRODUCERS, Method.ABORT_TRANSACTIONS} == ACTS
+    by_reading = {Method.FENCE_PRODUCERS, Method.ABORT_TRANSACTIONS, Method.ALTER_SHARE_GROUP_OFFSETS}
+    assert changing | by_reading == ACTS
     for method in (
         Method.PRODUCE,
         Method.TRANSACT,
@@ -148,6 +149,8 @@ def test_everything_that_changes_what_others_have_is_an_act() -> None:
         Method.ALTER_GROUP_CONFIGS,
         Method.DELETE_GROUPS,
         Method.OFFSET_DELETE,
+        Method.ALTER_SHARE_GROUP_OFFSETS,
+        Method.DELETE_SHARE_GROUP_OFFSETS,
         Method.CREATE_ACLS,
         Method.DELETE_ACLS,
         Method.FENCE_PRODUCERS,

@@ -28,6 +28,7 @@ _WITHOUT = {
     "transact_share": 0.0,
     "snapshot_weight": 0.0,
     "kafka_share": 0.0,
+    "share_weight": 0.0,
 }
 """What only some bugs need: it takes steps, and the others show themselves sooner without."""
 

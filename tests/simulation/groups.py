@@ -32,6 +32,8 @@ from tests.simulation.members import (
     ConsumerMember,
     Member,
 )
+from tests.simulation.share_books import DELIVERIES_MAX, LOCK_MS
+from tests.simulation.share_books import SESSION_MS as SHARE_SESSION_MS
 from tests.simulation.topics import grow_shared, shared_count
 
 CONFIG: Final = GroupConfig(
@@ -40,6 +42,13 @@ CONFIG: Final = GroupConfig(
     consumer_session_timeout_ms_min=1,
     consumer_heartbeat_interval_ms=500,
     consumer_heartbeat_interval_ms_min=1,
+    share_session_timeout_ms=SHARE_SESSION_MS,
+    share_session_timeout_ms_min=1,
+    share_heartbeat_interval_ms=500,
+    share_heartbeat_interval_ms_min=1,
+    share_record_lock_duration_ms=LOCK_MS,
+    share_record_lock_duration_ms_min=1,
+    share_delivery_count_limit=DELIVERIES_MAX,
 )
 _INSTANCES: Final = (None, None, "i", "i")
 """Instance ids of the members of a group: two processes have the same name."""

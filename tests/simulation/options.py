@@ -61,6 +61,8 @@ class Options:
     """Whether Transacts of the common shape take the fast path."""
     kafka_share: float
     """How many of the clients, members and readers speak Kafka's protocol."""
+    share_weight: float
+    """How often a worker of a share group does something."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -95,4 +97,5 @@ class Options:
             participants_at_once=rng.choice((1, 64)),
             snapshot_weight=rng.choice((0.0, 5.0, 15.0)),
             kafka_share=rng.choice((0.0, 0.5, 0.5, 1.0)),
+            share_weight=rng.choice((0.0, 0.0, 40.0)),
         )

@@ -19,6 +19,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
+from group_coordinator.share_partitions import decisions as share_decisions
 from partition_log import index_rows
 from partition_log.state import Isolation
 from tests.harness.inside import WorldOptions
@@ -34,6 +35,7 @@ from tests.simulation.kafka_clients import KafkaClients
 from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
 from tests.simulation.removal import Removals
+from tests.simulation.share_workers import ShareWorkers
 from tests.simulation.sinks import Sinks
 from tests.simulation.snapshots import Snapshots
 from tests.simulation.strangers import check_that_they_are_noticed
@@ -114,6 +116,7 @@ class Simulation:
             passing=self._topics.passing,
             now=lambda: self._now,
         )
+        self._shares = ShareWorkers(self.world, options.seed, is_wanted=bool(options.share_weight))
         if options.member_weight:
             self._members.gather()
 
@@ -122,6 +125,7 @@ class Simulation:
         constants = (
             (index_rows, "ABORTED_STRIDE", self.options.aborted_stride),
             (sink_decisions, "PARTICIPANTS_AT_ONCE", self.options.participants_at_once),
+            (share_decisions, "_archived", self._shares.hearing_of(share_decisions._archived)),
         )
         with ExitStack() as undo:
             for module, name, value in constants:
@@ -171,6 +175,7 @@ class Simulation:
             (self.options.member_weight, self._members.step),
             (self.options.sink_weight, self._sinks.step),
             (self.options.snapshot_weight, self._snapshots.step),
+            (self.options.share_weight, self._shares.step),
             (self.options.delete_weight, partial(self._if_served, self._removals.delete)),
             (self.options.delete_weight, partial(self._if_served, self._removals.hold)),
         ]
@@ -360,6 +365,7 @@ class Simulation:
         self._calls.clear()
         self._members.forsaken()
         self._sinks.forsaken()
+        self._shares.forsaken()
         self._removals.watch()
         self._topics.look()
 
@@ -490,6 +496,7 @@ class Simulation:
         self._topics.look()
         self._members.check_calm()
         self._sinks.check_calm()
+        self._shares.check_calm()
         for transactional_id in sorted(self.history.participants):
             self._recover_participant(transactional_id)
         self._note_calm()

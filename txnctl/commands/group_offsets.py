@@ -147,17 +147,20 @@ def reset_offsets(
         check_plan_name(plan_out)
     lines = [] if plan is None else read_plan(plan, group_id)
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
-        _check_empty(admin, group_id)
+        is_share = _check_empty(admin, group_id)
         if rule is None:
             resets = _as_planned(lines)
         else:
-            resets = dict.fromkeys(_partitions(admin, group_id, topics, all_topics=all_topics), rule)
-        planned = admin.plan_offset_resets(group_id, resets)
+            chosen = _partitions(admin, group_id, topics, all_topics=all_topics, is_share=is_share)
+            resets = dict.fromkeys(chosen, rule)
+        plan_resets = admin.plan_share_offset_resets if is_share else admin.plan_offset_resets
+        planned = plan_resets(group_id, resets)
         rows = [_planned_row(group_id, each, "set" if execute else "would be set") for each in planned]
         if plan_out is not None:
             write_plan(plan_out, rows)
         if execute and planned:
-            admin.alter_group_offsets(
+            alter = admin.alter_share_group_offsets if is_share else admin.alter_group_offsets
+            alter(
                 group_id,
                 {each.partition: each.offset for each in planned},
                 topic_ids={each.partition: each.topic_id for each in planned},
@@ -181,7 +184,11 @@ def delete_offsets(
     No member may be subscribed to these topics. Pending offsets of transactions are deleted, too."""
     _check_choice(topics, all_topics=all_topics, has_plan=False)
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
-        group_there(admin, group_id)
+        if group_there(admin, group_id).group_type == "share":
+            raise CommandFailed(
+                ExitStatus.PROBLEM,
+                f"{group_id} is a share group, which has no committed offsets: `txnctl group reset-offsets` moves it",
+            )
         found = [each for each in admin.group_offsets(group_id) if all_topics or _is_meant(each.partition, topics)]
         result = "would be deleted" if dry_run else "deleted"
         rows: list[Row] = [
@@ -226,11 +233,12 @@ def _check_choice(topics: Sequence[TopicChoice] | None, *, all_topics: bool, has
         )
 
 
-def _check_empty(admin: sdk.Admin, group_id: str) -> None:
-    """Raise CommandFailed for a group with members. A group that does not exist is created by its first offset."""
+def _check_empty(admin: sdk.Admin, group_id: str) -> bool:
+    """Return True for a share group. Raise CommandFailed for a group with members. A group that does not exist is
+    created by its first offset."""
     group = find_group(admin, group_id)
     if group is None or not group.members:
-        return
+        return group is not None and group.group_type == "share"
     named = [f"{member.client_id or member.member_id} at {member.client_host}" for member in group.members]
     more = f" and {len(named) - _MEMBERS_NAMED_MAX} more" if len(named) > _MEMBERS_NAMED_MAX else ""
     raise CommandFailed(
@@ -247,10 +255,12 @@ def _as_planned(lines: Sequence[PlannedLine]) -> dict[sdk.TopicPartition, sdk.Of
 
 
 def _partitions(
-    admin: sdk.Admin, group_id: str, topics: Sequence[TopicChoice] | None, *, all_topics: bool
+    admin: sdk.Admin, group_id: str, topics: Sequence[TopicChoice] | None, *, all_topics: bool, is_share: bool
 ) -> list[sdk.TopicPartition]:
     """Return the chosen partitions. A topic without numbers stands for all its partitions, including those that the
     group has never read."""
+    if all_topics and is_share:
+        return [each.partition for each in admin.share_group_offsets(group_id)]
     if all_topics:
         return [each.partition for each in admin.group_offsets(group_id)]
     found: dict[sdk.TopicPartition, None] = {}

@@ -68,11 +68,32 @@ def offset_rows(admin: sdk.Admin, group: sdk.GroupDescription) -> list[Row]:
     """Return a row for every partition where the group has an offset or a member.
 
     A row has the committed offset, the lag, the member that owns the partition, if there is only one, and the
-    transactions with pending offsets."""
+    transactions with pending offsets. In a share group, the start offset takes the place of a committed one."""
+    if group.group_type == "share":
+        return _share_rows(admin, group)
     lags = {each.offset.partition: each for each in admin.group_lag(group.group_id)}
     owners = _owners(group.members)
     blockers = _blockers(admin, lags.values())
     return [_offset_row(name, lags.get(name), owners.get(name), blockers) for name in sorted({*lags, *owners})]
+
+
+def _share_rows(admin: sdk.Admin, group: sdk.GroupDescription) -> list[Row]:
+    owners = _owners(group.members)
+    found = {each.partition: each for each in admin.share_group_offsets(group.group_id)}
+    rows: list[Row] = []
+    for name in sorted({*found, *owners}):
+        known = found.get(name)
+        progress: Row = (
+            {}
+            if known is None
+            else {
+                "committed_offset": known.start_offset,
+                "lag_to_last_stable_offset": known.lag,
+                "lag_to_high_watermark": known.lag,
+            }
+        )
+        rows.append({**_offset_row(name, None, owners.get(name), {}), **progress})
+    return rows
 
 
 def _owners(members: Iterable[sdk.GroupMember]) -> dict[sdk.TopicPartition, sdk.GroupMember | None]:

@@ -1,0 +1,78 @@
+"""What the workers of a share group were told, and what must not contradict it (spec groups 10.5, I9).
+
+An offset is done once its outcome was acknowledged. A worker holds what it was given until its lock, its session or its
+shard may have ended. The book forgets a hold sooner than the server does, never later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.simulation.told import require
+
+DELIVERIES_MAX: Final = 3
+LOCK_MS: Final = 900
+SESSION_MS: Final = 1_000
+
+Place = tuple[str, int]
+"""Partition and offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A record that a worker was given."""
+
+    worker: str
+    until_ms: int
+    shard: object
+    """The shard that gave it: its holds end with it."""
+
+
+@dataclass(slots=True)
+class ShareBook:
+    """All that a run knows of the records of the group."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    """Outcome of the transaction of each value that was written, or may have been."""
+    deliveries: dict[Place, int] = field(default_factory=dict)
+    """Greatest count that anybody was told."""
+    holds: dict[Place, Hold] = field(default_factory=dict)
+    done: dict[Place, str] = field(default_factory=dict)
+    """What was accepted or rejected, and answered."""
+    asked: set[Place] = field(default_factory=set)
+    """What somebody asked to be accepted or rejected, answered or not."""
+    given_up: set[Place] = field(default_factory=set)
+    """What was delivered as often as the group allows, as the server has it."""
+    delivered: int = 0
+
+    def copy(self) -> ShareBook:
+        """As it is now, without the holds."""
+        return ShareBook(
+            dict(self.values),
+            dict(self.deliveries),
+            {},
+            dict(self.done),
+            set(self.asked),
+            set(self.given_up),
+            self.delivered,
+        )
+
+    def deliver(self, place: Place, count: int, hold: Hold, now_ms: int) -> None:
+        """A worker is given a record."""
+        before = self.holds.get(place)
+        require(place not in self.done, f"I9: {place} was {self.done.get(place)} and comes again to {hold.worker}")
+        require(count <= DELIVERIES_MAX, f"I9: {place} is delivered for the {count}th time")
+        if before is not None and before.shard is hold.shard and now_ms < before.until_ms:
+            require(before.worker == "", f"I9: {place} is held by {before.worker} and comes to {hold.worker}")
+        self.deliveries[place] = max(count, self.deliveries.get(place, 0))
+        self.holds[place] = hold
+        self.delivered += 1
+
+    def let_go(self, worker: str) -> None:
+        """A worker may hold nothing any more."""
+        self.holds = {place: hold for place, hold in self.holds.items() if hold.worker != worker}
+
+    def may_be_done(self, place: Place) -> bool:
+        """Whether nobody needs to get it again."""
+        return place in self.asked or place in self.given_up

@@ -1,0 +1,127 @@
+"""Bugs in what share groups hand out. `mutants` has those of everything else."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.pending import settled
+from coordinator_runtime.record_log import LogBatches
+from group_coordinator.share_partitions import decisions, draft, fetching, rules, service
+from group_coordinator.share_partitions.draft import Draft, Piece, Run
+from group_coordinator.share_partitions.rules import Content, Read
+from group_coordinator.share_partitions.shard import ShareShard
+from group_coordinator.share_partitions.state import RecordState
+from tests.simulation.mutant import Mutant
+
+_SHARING: Final = {"share_weight": 80.0}
+_CRASHING: Final = {"crash_weight": 2.0, "flush_weight": 4.0}
+
+
+def forget_what_was_acknowledged(decision: Any, *args: Any, **kwargs: Any) -> Any:
+    made = decision(*args, **kwargs)
+    if kwargs.get("cause") != "acknowledge":
+        return made
+    records = tuple(replace(each, value=replace(each.value, is_stored=False)) for each in made.records)
+    return replace(made, records=records)
+
+
+def pass_what_is_held(first_open: Any, cells: bytes | bytearray) -> int:
+    end: int = first_open(cells)
+    while end < len(cells) and cells[end] & 7 == RecordState.ACQUIRED:
+        end += 1
+    return end
+
+
+def take_what_others_hold(runs: Any, self: Piece, first_offset: int, end_offset: int) -> Any:
+    for run in runs(self, first_offset, end_offset):
+        is_held = run.state is RecordState.ACQUIRED and run.offset_count % 2 if hasattr(run, "offset_count") else False
+        yield run._replace(state=RecordState.AVAILABLE) if is_held else run
+
+
+def release_without_limit(_release: Any, self: Draft, run: Run, _limit: int) -> None:
+    self._step(run, RecordState.AVAILABLE, run.deliveries)
+
+
+def hand_out_what_was_aborted(read_of: Any, *args: Any, **kwargs: Any) -> Read:
+    read: Read = read_of(*args, **kwargs)
+    spans = [each._replace(content=Content.RECORDS) if each.content is Content.ABORTED else each for each in read.spans]
+    return replace(read, spans=tuple(spans))
+
+
+def answer_before_it_is_durable(acknowledge: Any, *args: Any, **kwargs: Any) -> Any:
+    written = acknowledge(*args, **kwargs)
+    if isinstance(written.error, Refused) or written.is_settled:
+        return written
+    return settled(service.AcknowledgeResult(args[1].name, None))
+
+
+def skip_what_was_not_read(
+    read_of: Any, found: LogBatches, first_offset: int, *, end_offset: int | None = None
+) -> Read:
+    longer = replace(found, next_offset=found.next_offset + 1) if found.batches else found
+    made: Read = read_of(longer, first_offset, end_offset=end_offset)
+    return made
+
+
+def keep_holds_of_the_dead(_decide: Any, _shard: ShareShard, _turn: Any, **_kwargs: Any) -> Any:
+    return decisions.Decision()
+
+
+def accept_whoever_holds_it(apply: Any, draft_: Draft, run: Run, kind: Any, member_id: str, terms: Any) -> None:
+    holder = draft_.acquisitions.get(run.number)
+    apply(draft_, run, kind, member_id if holder is None else holder.member_id, terms)
+
+
+def restore_as_done(restored: Any, form: Any) -> Any:
+    cells = form.cells.replace(bytes((RecordState.AVAILABLE | 1 << 3,)), bytes((RecordState.ACKNOWLEDGED | 1 << 3,)))
+    return restored(form._replace(cells=cells))
+
+
+MUTANTS: Final = (
+    Mutant(
+        "forget_what_was_acknowledged",
+        "the outcome of a record is not stored",
+        ((decisions, "_decision", forget_what_was_acknowledged),),
+        _SHARING | _CRASHING,
+    ),
+    Mutant(
+        "pass_what_is_held",
+        "the start offset passes records that a member holds",
+        ((draft, "first_open", pass_what_is_held),),
+        _SHARING,
+    ),
+    Mutant(
+        "release_without_limit",
+        "a record is delivered as often as it is released",
+        ((Draft, "release", release_without_limit),),
+        _SHARING,
+    ),
+    Mutant(
+        "hand_out_what_was_aborted",
+        "records of aborted transactions are delivered to a group that reads committed ones",
+        ((fetching, "read_of", hand_out_what_was_aborted),),
+        _SHARING,
+    ),
+    Mutant(
+        "answer_before_it_is_durable",
+        "an acknowledgement is answered before it is durable",
+        ((service.SharePartitionService, "_acknowledge", answer_before_it_is_durable),),
+        _SHARING | _CRASHING,
+    ),
+    Mutant(
+        "skip_what_was_not_read",
+        "the offset after a read counts as one without a record",
+        ((fetching, "read_of", skip_what_was_not_read),),
+        _SHARING,
+    ),
+    Mutant(
+        "accept_whoever_holds_it",
+        "a member acknowledges what another one holds",
+        ((rules, "_apply", accept_whoever_holds_it),),
+        _SHARING,
+    ),
+)
+"""Every bug in share groups that the simulation must catch."""

@@ -1,0 +1,446 @@
+"""Workers of a share group in the storm: they come, fetch, acknowledge or not, and die.
+
+A writer of its own feeds them transactions, some of which it aborts. After the calm every committed record is done: it
+was accepted or rejected, delivered as often as the group allows, or deleted.
+
+Source: spec groups 6.1-6.3; 10.5, I9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import group_pb2, share_pb2
+from coordinator_protocol.errors import CoordinatorError, ErrorCode
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from group_coordinator.share_partitions.draft import Archived, ArchiveReason
+from group_coordinator.share_partitions.places import share_shard
+from group_coordinator.share_partitions.records import ShareKey
+from group_coordinator.share_partitions.shard import ShareShard
+from partition_log.requests import DeleteRecords, RecordsToDelete
+from tests.harness.calls import called, partition_name
+from tests.harness.entries import LogEntry
+from tests.harness.group_calls import ANYBODY
+from tests.harness.groups import code
+from tests.harness.share_consumers import response_of
+from tests.harness.world import TransactContents, World
+from tests.simulation.share_books import DELIVERIES_MAX, LOCK_MS, SESSION_MS, Hold, Place, ShareBook
+from tests.simulation.told import require
+from txn_coordinator.state import Identity
+
+TOPIC: Final = "work"
+PARTITIONS: Final = ("work-0", "work-1")
+GROUP: Final = "workers"
+_WRITER: Final = "work-writer"
+_SETTINGS: Final = {"share_auto_offset_reset": "earliest", "share_isolation_level": "read_committed"}
+_WORKERS: Final = 3
+_ACTS: Final = 3
+"""What they do in one step: else hardly any record comes again."""
+_ACCEPT, _RELEASE, _REJECT = 1, 2, 3
+_REJOIN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
+_NO_SESSION: Final = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
+_ROUNDS_MAX: Final = 80
+_ROUND_MS: Final = 300
+
+
+class Worker:
+    """One member, as a program."""
+
+    def __init__(self, around: ShareWorkers, number: int) -> None:
+        self._around = around
+        self._number = number
+        self._lives = 0
+        self._waiting: Pending[Any] | None = None
+        self._asked = 0
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._around.book.let_go(self.name)
+        self._lives += 1
+        self.member_epoch = 0
+        self.session_epoch = 0
+        self._beaten_ms = 0
+        self._assigned: set[tuple[bytes, int]] = set()
+        self._named: set[tuple[bytes, int]] = set()
+        self.held: dict[Place, None] = {}
+
+    @property
+    def name(self) -> str:
+        return f"w{self._number}.{self._lives}"
+
+    def act(self) -> None:
+        """Do the next thing."""
+        rng = self._around.rng
+        if self._waiting is not None:
+            if rng.random() < 0.1:
+                self._give_up()
+        elif self.member_epoch == 0:
+            self.beat()
+        else:
+            acts: list[Callable[[], None]] = [
+                self.beat,
+                self.fetch,
+                self.acknowledge,
+                self._close,
+                self._leave,
+                self.die,
+            ]
+            rng.choices(acts, [5, 10, 6, 0.5, 0.5, 0.7])[0]()
+
+    def die(self) -> None:
+        self._drop()
+        self._start_over()
+
+    def forsaken(self) -> None:
+        """The server died. Nobody answers any more."""
+        self._asked += 1
+        self._waiting = None
+        self.session_epoch = 0
+        self.held.clear()
+
+    def _give_up(self) -> None:
+        """Wait no longer; what the answer would have brought is locked for some time."""
+        self._drop()
+        self.session_epoch = 0
+
+    def _drop(self) -> None:
+        self._asked += 1
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.cancel()
+
+    # What it asks
+
+    def beat(self) -> None:
+        names = group_pb2.TopicNames(names=[TOPIC]) if self.member_epoch == 0 else None
+        request = group_pb2.ShareGroupHeartbeatRequest(
+            group_id=GROUP, member_id=self.name, member_epoch=self.member_epoch, subscribed_topic_names=names
+        )
+        self._ask(request, self._on_beat)
+
+    def fetch(self, *, acks: bool | None = None) -> None:
+        if self.session_epoch == 0:
+            self._named = set()
+        with_acks = self.session_epoch > 0 and (self._around.rng.random() < 0.4 if acks is None else acks)
+        chosen = self._chosen() if with_acks else {}
+        joining = self._assigned - self._named
+        self._named |= joining
+        partitions = [_partition(self._around.world, each, found) for each, found in chosen.items()]
+        known = {(each.topic_id, each.partition) for each in partitions}
+        partitions += [
+            share_pb2.SharePartition(topic_id=topic_id, partition=number)
+            for topic_id, number in sorted(joining - known)
+        ]
+        request = share_pb2.ShareFetchRequest(
+            group_id=GROUP,
+            member_id=self.name,
+            session_epoch=self.session_epoch,
+            max_wait_ms=self._around.rng.choice((0, 0, 300, 5_000)),
+            max_records=self._around.rng.choice((1, 3, 100)),
+            strict_max_records=self._around.rng.random() < 0.3,
+            partitions=partitions,
+        )
+        now_ms = self._around.now_ms()
+        self._ask(request, lambda response: self._on_fetched(response, chosen, now_ms))
+
+    def acknowledge(self, *, epoch: int | None = None, outcomes: dict[Place, int] | None = None) -> None:
+        if self.session_epoch == 0:
+            self.fetch()
+            return
+        chosen: dict[str, dict[int, int]] = {}
+        if outcomes is None:
+            chosen = self._chosen()
+        else:
+            for (partition, offset), kind in outcomes.items():
+                chosen.setdefault(partition, {})[offset] = kind
+                self._note_asked((partition, offset), kind)
+        request = share_pb2.ShareAcknowledgeRequest(
+            group_id=GROUP,
+            member_id=self.name,
+            session_epoch=self.session_epoch if epoch is None else epoch,
+            partitions=[_partition(self._around.world, name, found) for name, found in chosen.items()],
+        )
+        self._ask(request, lambda response: self._on_acknowledged(response, chosen, is_last=epoch == -1))
+
+    def _close(self) -> None:
+        self._around.book.let_go(self.name)
+        self.acknowledge(epoch=-1)
+
+    def _leave(self) -> None:
+        self._around.book.let_go(self.name)
+        request = group_pb2.ShareGroupHeartbeatRequest(group_id=GROUP, member_id=self.name, member_epoch=-1)
+        self._ask(request, lambda _response: self._start_over())
+
+    def _chosen(self) -> dict[str, dict[int, int]]:
+        """Outcomes of some of what it holds."""
+        rng, chosen = self._around.rng, {}
+        for place in [place for place in self.held if rng.random() < 0.6]:
+            kind = rng.choices((_ACCEPT, _RELEASE, _REJECT), (6, 2, 1))[0]
+            chosen.setdefault(place[0], {})[place[1]] = kind
+            self._note_asked(place, kind)
+        return chosen
+
+    def _note_asked(self, place: Place, kind: int) -> None:
+        self.held.pop(place, None)
+        self._around.book.holds.pop(place, None)
+        if kind != _RELEASE:
+            self._around.book.asked.add(place)
+
+    def _ask(self, request: Message, hears: Callable[[Any], None]) -> None:
+        self._asked += 1
+        number = self._asked
+        self._waiting = asked = self._around.world.inside.group_wire.call(request)
+
+        def answered(reply: Pending[Any]) -> None:
+            if number != self._asked:
+                return
+            self._waiting = None
+            if reply.error is None:
+                hears(response_of(reply))
+            elif not isinstance(reply.error, CoordinatorError):
+                raise reply.error
+
+        asked.on_settled(answered)
+
+    # What it hears
+
+    def _on_beat(self, response: Any) -> None:
+        heard = code(response)
+        if heard in _REJOIN:
+            self._start_over()
+        elif heard is ErrorCode.NONE:
+            self.member_epoch = response.member_epoch
+            self._beaten_ms = self._around.now_ms()
+            if response.HasField("assignment"):
+                self._assigned = {(topic.topic_id, n) for topic in response.assignment.topics for n in topic.partitions}
+
+    def _is_refused(self, response: Any) -> bool:
+        heard = code(response)
+        if heard in _REJOIN:
+            self._start_over()
+        elif heard is not ErrorCode.NONE:
+            if heard in _NO_SESSION:
+                self.session_epoch = 0
+        else:
+            self.session_epoch += 1
+            return False
+        return True
+
+    def _on_fetched(self, response: Any, chosen: dict[str, dict[int, int]], asked_ms: int) -> None:
+        if self._is_refused(response):
+            return
+        around = self._around
+        until_ms = min(asked_ms + LOCK_MS, self._beaten_ms + SESSION_MS)
+        for result in response.results:
+            partition = f"{result.topic or TOPIC}-{result.partition}"
+            if partition in chosen and not result.acknowledge_error_code:
+                around.note_done(partition, chosen[partition])
+            shard = around.shard(partition)
+            for each in result.acquired:
+                for offset in range(each.first_offset, each.last_offset + 1):
+                    place = (partition, offset)
+                    hold = Hold(self.name, until_ms, shard)
+                    around.book.deliver(place, each.delivery_count, hold, around.now_ms())
+                    self.held[place] = None
+
+    def _on_acknowledged(self, response: Any, chosen: dict[str, dict[int, int]], *, is_last: bool) -> None:
+        if self._is_refused(response):
+            return
+        if is_last:
+            self.session_epoch = 0
+            self.held.clear()
+        for result, (partition, outcomes) in zip(response.results, chosen.items(), strict=True):
+            if code(result) is ErrorCode.NONE:
+                self._around.note_done(partition, outcomes)
+
+
+class ShareWorkers:
+    """The group of a run, and who writes for it."""
+
+    def __init__(self, world: World, seed: int, *, is_wanted: bool) -> None:
+        self.world = world
+        self.rng = Random(f"shares {seed}")
+        self.book = ShareBook()
+        self._workers: list[Worker] = []
+        self._identity: Identity | None = None
+        self._writing: Pending[Any] | None = None
+        self._written = 0
+        self._unacknowledged: set[str] = set()
+        if is_wanted:
+            world.create_topic(TOPIC, len(PARTITIONS))
+            configs = [group_pb2.GroupConfig(name=name, text=text) for name, text in _SETTINGS.items()]
+            world.ask(group_pb2.AlterGroupConfigsRequest(group_id=GROUP, set=configs))
+            self._workers = [Worker(self, number) for number in range(_WORKERS)]
+
+    def step(self) -> None:
+        """Somebody does several things. Locks live by time, so now and then a little of it passes."""
+        for _ in range(_ACTS):
+            self._step()
+
+    def _step(self) -> None:
+        if self.rng.random() < 0.1:
+            self.world.tick(self.rng.choice((1, _ROUND_MS)))
+        draw = self.rng.random()
+        if draw < 0.2:
+            self._write()
+        elif draw < 0.22:
+            self._delete()
+        else:
+            self.rng.choice(self._workers).act()
+
+    def now_ms(self) -> int:
+        return self.world.clock.monotonic_ms()
+
+    def shard(self, partition: str) -> ShareShard | None:
+        found: ShareShard | None = self.world.inside.runtime.table.find(
+            share_shard(self.world.shard_of(partition).number)
+        )
+        return found
+
+    def note_done(self, partition: str, outcomes: dict[int, int]) -> None:
+        for offset, kind in outcomes.items():
+            if kind != _RELEASE:
+                self.book.done[partition, offset] = "accepted" if kind == _ACCEPT else "rejected"
+
+    def hearing_of(self, archived: Callable[[ShareKey, Archived], Any]) -> Callable[[ShareKey, Archived], Any]:
+        """A function that also notes what is given up. Nobody is told of it whose answers were lost."""
+
+        def heard(key: ShareKey, found: Archived) -> Any:
+            if found.reason is ArchiveReason.DELIVERY_LIMIT:
+                partition = self.world.partition_of(key.ordinal)
+                require(
+                    found.deliveries == DELIVERIES_MAX, f"I9: given up after {found.deliveries} deliveries: {found}"
+                )
+                self.book.given_up |= {(partition, at) for at in range(found.first_offset, found.end_offset)}
+            return archived(key, found)
+
+        return heard
+
+    def forsaken(self) -> None:
+        """The server is another process now: nobody holds anything."""
+        self.book.holds.clear()
+        self._writing = self._identity = None
+        for worker in self._workers:
+            worker.forsaken()
+
+    # Writing
+
+    def _write(self) -> None:
+        if self._writing is not None and not self._writing.is_settled:
+            return
+        if self._identity is None:
+            self._writing = started = self.world.init(_WRITER)
+            started.on_settled(self._on_started)
+            return
+        self._written += 1
+        values = [f"{self._written}.{number}" for number in range(self.rng.choice((1, 2, 5)))]
+        outcome = self.rng.choices((Outcome.COMMIT, Outcome.ABORT), (4, 1))[0]
+        self.book.values.update(dict.fromkeys(values, outcome.name))
+        contents = TransactContents(batches=[(self.rng.choice(PARTITIONS), values, 0)])
+        identity, self._identity = self._identity, None
+        context = CallContext(request_id=self._written.to_bytes(16, "big"))
+        self._writing = written = self.world.transact(_WRITER, identity, contents, outcome, context)
+        written.on_settled(self._on_written)
+
+    def _on_started(self, started: Pending[Identity]) -> None:
+        if started is self._writing and started.error is None:
+            self._identity = started.result()
+
+    def _on_written(self, written: Pending[Any]) -> None:
+        if written is self._writing and written.error is None:
+            self._identity = written.result().ended.next_identity
+
+    def _delete(self) -> None:
+        partition = self.rng.choice(PARTITIONS)
+        wanted = RecordsToDelete(partition_name(partition), self.rng.choice((-1, self.rng.randrange(20))))
+        called(lambda: self.world.inside.log.delete_records(DeleteRecords([wanted]), ANYBODY))
+
+    # The end
+
+    def check_calm(self) -> None:
+        """Whoever is left does all the work, and then nothing is open."""
+        if not self._workers:
+            return
+        for worker in self._workers:
+            worker.die()
+        self.world.settle()
+        self.world.tick(10 * SESSION_MS)
+        self.world.settle()
+        for _ in range(_ROUNDS_MAX):
+            if self._round():
+                break
+        else:
+            raise AssertionError(f"the workers are never done: {self._standing()}")
+        self._check_all()
+
+    def _round(self) -> bool:
+        """Everybody works for some time. Return True once there is nothing left."""
+        for worker in self._workers[:2]:
+            for act in (worker.beat, lambda worker=worker: worker.fetch(acks=False)):
+                act()
+                self.world.settle()
+                self.world.tick(5_001 if worker._waiting is not None else 1)
+                self.world.settle()
+            worker.acknowledge(outcomes=dict.fromkeys(worker.held, _ACCEPT))
+            self.world.settle()
+        self.world.tick(_ROUND_MS)
+        self.world.settle()
+        return all(start == end for start, end, _log_start in self._standing().values())
+
+    def _standing(self) -> dict[str, tuple[int, int, int]]:
+        """Start offset of the group, end of the log, and its start, of each partition."""
+        found = {}
+        for partition in PARTITIONS:
+            ref = self.world.inside.catalog.resolve(*partition_name(partition))
+            shard = self.shard(partition)
+            share = None if shard is None else shard.durable(ShareKey(GROUP, ref.ordinal))
+            reading = self._reading(partition)
+            start = -1 if share is None else share.start_offset
+            found[partition] = start, reading.high_watermark, reading.log_start_offset
+        return found
+
+    def _reading(self, partition: str) -> Any:
+        placed = self.world.inside.catalog.place(*partition_name(partition))
+        head = self.world.inside.runtime.shard(placed.shard).durable_head(placed.ref.ordinal)
+        return self.world.read(partition, fetch_offset=head.log_start_offset, is_raw=True)
+
+    def _check_all(self) -> None:
+        """Nothing is lost, and nothing was handed out that was aborted."""
+        for partition in PARTITIONS:
+            reading = self._reading(partition)
+            for entry in reading.entries:
+                # Batches come whole, also the one in which the log begins.
+                if entry.offset >= reading.log_start_offset:
+                    self._check_entry(partition, entry)
+
+    def _check_entry(self, partition: str, entry: LogEntry) -> None:
+        place = (partition, entry.offset)
+        is_delivered = place in self.book.deliveries
+        if entry.marker is not None:
+            require(not is_delivered, f"I9: the marker at {place} was delivered")
+            return
+        outcome = self.book.values[entry.value]
+        if outcome == Outcome.ABORT.name:
+            require(not is_delivered, f"I9: {entry.value} at {place} was aborted, and delivered")
+        else:
+            require(self.book.may_be_done(place), f"I9: {entry.value} at {place} was passed, and is not done")
+
+
+def _partition(world: World, name: str, outcomes: dict[int, int]) -> share_pb2.SharePartition:
+    """The acknowledgements of single offsets."""
+    topic, _topic_id, number = partition_name(name)
+    ref = world.inside.catalog.resolve(topic, b"", number)
+    return share_pb2.SharePartition(
+        topic_id=ref.topic_id,
+        partition=number,
+        acknowledgements=[
+            share_pb2.AcknowledgementBatch(first_offset=offset, last_offset=offset, types=[kind])
+            for offset, kind in sorted(outcomes.items())
+        ],
+    )

@@ -225,6 +225,9 @@ class ShareFetches:
         plans: list[_PlannedRead] = []
         gone: list[int] = []
         records_left = fetch.request.records_max
+        if records_left <= 0:
+            # A request for no records only acknowledges, or waits.
+            fetch.fresh.clear()
         for ordinal, ref in fetch.session.partitions.items():
             if records_left <= 0:
                 break

@@ -36,6 +36,7 @@ from partition_log.transacted import BatchWrite
 from tests.simulation import bugs
 from tests.simulation.kafka_mutants import KAFKA
 from tests.simulation.mutant import Mutant
+from tests.simulation.share_mutants import SHARES
 from tests.simulation.snapshot_mutants import SNAPSHOTS
 from txn_coordinator import codec, state
 from txn_coordinator.config import TwoPhase
@@ -193,6 +194,7 @@ MUTANTS = (
     *SPECIFIED,
     *SINKS,
     *SNAPSHOTS,
+    *SHARES,
     *KAFKA,
     Mutant(
         "time_out_what_awaits_a_decision",

@@ -25,6 +25,7 @@ from tests.harness.shelf import Shelf
 from tests.simulation import shards
 from tests.simulation.history import LineChange
 from tests.simulation.options import Options
+from tests.simulation.share_books import ShareBook
 from tests.simulation.simulation import Simulation
 from tests.simulation.told import Violation
 from tests.simulation.translation import marker_of
@@ -42,6 +43,8 @@ class _Taken:
     at: int
     positions: dict[str, int]
     log_ends: dict[str, int]
+    shares: ShareBook
+    """What the workers of the share group knew."""
 
 
 def options_of(seed: int) -> Options:
@@ -80,7 +83,9 @@ class RestoringSimulation(Simulation):
         self._read_everything()
         self.world.flush()
         ends = self._read_everything()
-        self._taken.append(_Taken(self.world.back_up(), self._now, dict(self._positions), ends))
+        self._taken.append(
+            _Taken(self.world.back_up(), self._now, dict(self._positions), ends, self._shares.book.copy())
+        )
 
     def _read_everything(self) -> dict[str, int]:
         """The ends of all partitions."""
@@ -166,6 +171,7 @@ class RestoringSimulation(Simulation):
                 commit.answered_at = None
         self._answers = [op for op in self._answers if op.completed_at is not None]
         self._positions = defaultdict(int, taken.positions)
+        self._shares.book.go_back_to(taken.shares)
         history.restores.append(
             LineChange(
                 taken.at,

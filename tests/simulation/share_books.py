@@ -58,6 +58,12 @@ class ShareBook:
             self.delivered,
         )
 
+    def go_back_to(self, book: ShareBook) -> None:
+        """What was told since is of a lost line. The values are known still."""
+        known = book.copy()
+        self.deliveries, self.holds, self.done = known.deliveries, known.holds, known.done
+        self.asked, self.given_up = known.asked, known.given_up
+
     def deliver(self, place: Place, count: int, hold: Hold, now_ms: int) -> None:
         """A worker is given a record."""
         before = self.holds.get(place)
@@ -68,6 +74,23 @@ class ShareBook:
         self.deliveries[place] = max(count, self.deliveries.get(place, 0))
         self.holds[place] = hold
         self.delivered += 1
+
+    def ask(self, worker: str, place: Place, *, is_last: bool) -> Hold | None:
+        """A worker asks for an outcome, and holds the record no more. Return the hold of another one. `is_last`: the
+        record shall not come again."""
+        if is_last:
+            self.asked.add(place)
+        hold = self.holds.get(place)
+        if hold is None or hold.worker == worker:
+            self.holds.pop(place, None)
+            return None
+        return hold
+
+    def finish(self, place: Place, how: str, foreign: Hold | None, now_ms: int) -> None:
+        """An outcome was acknowledged. `foreign`: the hold of another worker, when it was asked for."""
+        stands = foreign is not None and self.holds.get(place) is foreign and now_ms < foreign.until_ms
+        require(not stands, f"I9: {place} is {how} by somebody, and {foreign} holds it")
+        self.done[place] = how
 
     def let_go(self, worker: str) -> None:
         """A worker may hold nothing any more."""

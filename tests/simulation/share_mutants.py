@@ -10,9 +10,8 @@ from coordinator_protocol.errors import Refused
 from coordinator_runtime.pending import settled
 from coordinator_runtime.record_log import LogBatches
 from group_coordinator.share_partitions import decisions, draft, fetching, rules, service
-from group_coordinator.share_partitions.draft import Draft, Piece, Run
+from group_coordinator.share_partitions.draft import Draft, Run
 from group_coordinator.share_partitions.rules import Content, Read
-from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import RecordState
 from tests.simulation.mutant import Mutant
 
@@ -35,14 +34,14 @@ def pass_what_is_held(first_open: Any, cells: bytes | bytearray) -> int:
     return end
 
 
-def take_what_others_hold(runs: Any, self: Piece, first_offset: int, end_offset: int) -> Any:
-    for run in runs(self, first_offset, end_offset):
-        is_held = run.state is RecordState.ACQUIRED and run.offset_count % 2 if hasattr(run, "offset_count") else False
-        yield run._replace(state=RecordState.AVAILABLE) if is_held else run
-
-
 def release_without_limit(_release: Any, self: Draft, run: Run, _limit: int) -> None:
     self._step(run, RecordState.AVAILABLE, run.deliveries)
+
+
+def take_without_limit(take: Any, self: Any, run: Run, content: Content) -> None:
+    terms, self._terms = self._terms, replace(self._terms, delivery_count_limit=30)
+    take(self, run, content)
+    self._terms = terms
 
 
 def hand_out_what_was_aborted(read_of: Any, *args: Any, **kwargs: Any) -> Read:
@@ -66,21 +65,12 @@ def skip_what_was_not_read(
     return made
 
 
-def keep_holds_of_the_dead(_decide: Any, _shard: ShareShard, _turn: Any, **_kwargs: Any) -> Any:
-    return decisions.Decision()
-
-
 def accept_whoever_holds_it(apply: Any, draft_: Draft, run: Run, kind: Any, member_id: str, terms: Any) -> None:
     holder = draft_.acquisitions.get(run.number)
     apply(draft_, run, kind, member_id if holder is None else holder.member_id, terms)
 
 
-def restore_as_done(restored: Any, form: Any) -> Any:
-    cells = form.cells.replace(bytes((RecordState.AVAILABLE | 1 << 3,)), bytes((RecordState.ACKNOWLEDGED | 1 << 3,)))
-    return restored(form._replace(cells=cells))
-
-
-MUTANTS: Final = (
+SHARES: Final = (
     Mutant(
         "forget_what_was_acknowledged",
         "the outcome of a record is not stored",
@@ -96,7 +86,7 @@ MUTANTS: Final = (
     Mutant(
         "release_without_limit",
         "a record is delivered as often as it is released",
-        ((Draft, "release", release_without_limit),),
+        ((Draft, "release", release_without_limit), (rules._Taking, "_take_again", take_without_limit)),
         _SHARING,
     ),
     Mutant(

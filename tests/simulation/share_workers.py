@@ -69,6 +69,8 @@ class Worker:
         self._assigned: set[tuple[bytes, int]] = set()
         self._named: set[tuple[bytes, int]] = set()
         self.held: dict[Place, None] = {}
+        self._foreign: dict[Place, Hold | None] = {}
+        """Holds of others on what it asked outcomes for."""
 
     @property
     def name(self) -> str:
@@ -188,9 +190,8 @@ class Worker:
 
     def _note_asked(self, place: Place, kind: int) -> None:
         self.held.pop(place, None)
-        self._around.book.holds.pop(place, None)
-        if kind != _RELEASE:
-            self._around.book.asked.add(place)
+        foreign = self._around.book.ask(self.name, place, is_last=kind != _RELEASE)
+        self._foreign = {**self._foreign, place: foreign}
 
     def _ask(self, request: Message, hears: Callable[[Any], None]) -> None:
         self._asked += 1
@@ -240,7 +241,7 @@ class Worker:
         for result in response.results:
             partition = f"{result.topic or TOPIC}-{result.partition}"
             if partition in chosen and not result.acknowledge_error_code:
-                around.note_done(partition, chosen[partition])
+                around.note_done(partition, chosen[partition], self._foreign)
             shard = around.shard(partition)
             for each in result.acquired:
                 for offset in range(each.first_offset, each.last_offset + 1):
@@ -257,7 +258,7 @@ class Worker:
             self.held.clear()
         for result, (partition, outcomes) in zip(response.results, chosen.items(), strict=True):
             if code(result) is ErrorCode.NONE:
-                self._around.note_done(partition, outcomes)
+                self._around.note_done(partition, outcomes, self._foreign)
 
 
 class ShareWorkers:
@@ -303,10 +304,12 @@ class ShareWorkers:
         )
         return found
 
-    def note_done(self, partition: str, outcomes: dict[int, int]) -> None:
+    def note_done(self, partition: str, outcomes: dict[int, int], foreign: dict[Place, Hold | None]) -> None:
+        """The outcomes were acknowledged. `foreign`: holds of others when they were asked for."""
         for offset, kind in outcomes.items():
             if kind != _RELEASE:
-                self.book.done[partition, offset] = "accepted" if kind == _ACCEPT else "rejected"
+                place, how = (partition, offset), "accepted" if kind == _ACCEPT else "rejected"
+                self.book.finish(place, how, foreign.get(place), self.now_ms())
 
     def hearing_of(self, archived: Callable[[ShareKey, Archived], Any]) -> Callable[[ShareKey, Archived], Any]:
         """A function that also notes what is given up. Nobody is told of it whose answers were lost."""

@@ -37,11 +37,11 @@ from coordinator_runtime.history_trim import HISTORY_INTERVAL_MS, HistoryTrim
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
+from coordinator_runtime.participants import GroupParticipant, ShareParticipant
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     ALLOW_ALL,
     Authorizer,
-    GroupParticipant,
     Levels,
     ShareStates,
     UnfinishedTransactions,
@@ -202,12 +202,13 @@ class Core:
 
 
 class LocalMarkers:
-    """Implements `coordinator_runtime.ports.MarkerPort` with the functions of participants in this process."""
+    """Implements `coordinator_runtime.participants.MarkerPort` with the functions of participants in this process."""
 
-    def __init__(self, partitions: PartitionMarkers, groups: GroupParticipant) -> None:
+    def __init__(self, partitions: PartitionMarkers, groups: GroupParticipant, shares: ShareParticipant) -> None:
         self.partition_marker = partitions.partition_marker
         self.partition_seal = partitions.partition_seal
         self.group_marker = groups.group_marker
+        self.share_marker = shares.share_marker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +303,7 @@ def _foundation(
 ) -> _Foundation:
     group_router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     partition_markers = PartitionMarkers(catalog)
-    features = StoreFeatures(runtime, store)
+    features, shares = StoreFeatures(runtime, store), SharePlaces(catalog, runtime.table)
     return _Foundation(
         runtime=runtime,
         store=store,
@@ -313,7 +314,7 @@ def _foundation(
         group_router=group_router,
         transaction_router=ShardRouter(Coordinator.TRANSACTIONS, config.shard_count),
         partition_markers=partition_markers,
-        markers=LocalMarkers(partition_markers, GroupMarkers(group_router)),
+        markers=LocalMarkers(partition_markers, GroupMarkers(group_router), shares),
         owners=ProducerOwners(runtime),
         checks=BatchChecks(
             dependencies.payload_worker,
@@ -324,7 +325,7 @@ def _foundation(
         ),
         features=features,
         leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
-        shares=SharePlaces(catalog, runtime.table),
+        shares=shares,
         share_news=ShareNews(runtime),
         sessions=ShareSessions(),
     )
@@ -475,6 +476,8 @@ def _groups(
             catalog=base.catalog,
             topics=base.catalog,
             verifier=verifier,
+            share_verifier=verifier,
+            homes=base.catalog,
             answers=answers,
             news=news,
             features=base.features,

@@ -51,12 +51,12 @@ from coordinator_runtime.decision import (
     TransactionInTheWay,
     Turn,
 )
+from coordinator_runtime.participants import GroupParticipant
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     GroupOffsets,
-    GroupParticipant,
     Membership,
     OutcomeNumber,
     PartitionRef,
@@ -334,6 +334,9 @@ class FastPath:
         # These conditions repeat `judge_end`, which answers DECIDE to clients of both versions whenever all of them
         # hold. Keep the two together: a commit that `judge_end` newly refuses must be NotCommon here.
         if current.state is not TransactionState.ONGOING or current.client_identity != identity:
+            raise NotCommon
+        if current.shares:
+            # Acknowledged records are settled by the general path alone.
             raise NotCommon
         size_bytes = _CALL_BYTES + _ID_BYTES * len(name) + _PART_BYTES * len(current.partitions)
         self._check_common(name, size_bytes, context)

@@ -12,6 +12,7 @@ from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.incarnation import FIRST, Incarnation
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStanding, ShardStopped
+from coordinator_runtime.participants import MarkerPort
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     NO_LEASES,
@@ -19,7 +20,6 @@ from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     Levels,
-    MarkerPort,
     OffsetLeases,
     Permission,
     ResourceType,

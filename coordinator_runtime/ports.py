@@ -110,30 +110,6 @@ class TopicMetadata(Protocol):
         """Return the names of all topics, in no order."""
 
 
-class MarkerPort(Protocol):
-    """Places the end of a transaction in its participants. `coordinator_core.assembly` builds it from the halves of the
-    partition log and of the group coordinator (`GroupParticipant`)."""
-
-    def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
-        """Return an operation that ends the transaction in a partition. Idempotent by csn; success for a deleted
-        partition."""
-
-    def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
-        """Return an operation that stops the producer's open transaction from adding records to a partition.
-
-        The transaction awaits an outside decision. Idempotent; success for a deleted partition, and for one without
-        records of the transaction."""
-
-    def group_marker(self, group: str, marker: Marker) -> Operation:
-        """Return an operation that settles the transaction's pending offsets of a group. Idempotent by csn."""
-
-
-class GroupParticipant(Protocol):
-    """The group coordinator's half of the marker port."""
-
-    def group_marker(self, group: str, marker: Marker) -> Operation: ...
-
-
 class Membership(Struct, frozen=True, gc=False):
     """One transaction as a data partition sees it."""
 

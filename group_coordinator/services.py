@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from coordinator_runtime.decision import ShardRouter
 from coordinator_runtime.features import Features
 from coordinator_runtime.late_answers import LateAnswers
+from coordinator_runtime.participants import ShareVerifier
 from coordinator_runtime.ports import Authorizer, GroupVerifier, PartitionHomes, TopicCatalog, TopicMetadata
 from coordinator_runtime.record_log import RecordLog
 from coordinator_runtime.runtime import Runtime
@@ -28,6 +29,7 @@ from group_coordinator.share_partitions.news import ShareNews
 from group_coordinator.share_partitions.offset_admin import OffsetAdmin
 from group_coordinator.share_partitions.service import SharePartitionService
 from group_coordinator.share_partitions.sessions import ShareSessions
+from group_coordinator.share_partitions.transacted import TxnSharePorts, TxnShareService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class GroupDependencies:
     catalog: TopicCatalog
     topics: TopicMetadata
     verifier: GroupVerifier
+    share_verifier: ShareVerifier
+    homes: PartitionHomes
     answers: LateAnswers
     news: News
     features: Features
@@ -69,6 +73,7 @@ class GroupServices:
     share: ShareService
     share_records: SharePartitionService
     share_offsets: OffsetAdmin
+    txn_shares: TxnShareService
     offsets: OffsetService
     administration: AdministrationService
     topics: CatalogWatch
@@ -112,6 +117,16 @@ def group_services(around: GroupDependencies) -> GroupServices:
         ),
         share_records=SharePartitionService(runtime, shares, around.authorizer),
         share_offsets=OffsetAdmin(runtime, shares, around.topics, around.authorizer),
+        txn_shares=TxnShareService(
+            runtime,
+            router,
+            TxnSharePorts(
+                authorizer=around.authorizer,
+                catalog=around.catalog,
+                homes=around.homes,
+                verifier=around.share_verifier,
+            ),
+        ),
         offsets=OffsetService(
             runtime, router, catalog=around.catalog, verifier=around.verifier, authorizer=around.authorizer
         ),

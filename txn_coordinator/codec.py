@@ -4,11 +4,14 @@ protobuf."""
 from __future__ import annotations
 
 import struct
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
 from coordinator_protocol.producers import is_plain
 from coordinator_runtime.decision import Record, Turn
+from coordinator_runtime.participants import ShareKey
 from coordinator_runtime.ports import OutcomeNumber
 from coordinator_runtime.rows import EncodedRecord, StagedRows, StateRows, state_row
 from txn_coordinator.counters import COUNTERS
@@ -70,6 +73,9 @@ def transaction_value(transaction: Transaction, cause: int) -> bytes:
         stored.partitions.extend(sorted(transaction.partitions))
     if transaction.groups:
         stored.groups.extend(sorted(transaction.groups))
+    if transaction.shares:
+        for group_id, shares in groupby(sorted(transaction.shares), attrgetter("group_id")):
+            stored.shares.add(group=group_id, partitions=[share.ordinal for share in shares])
     stored.start_ms = transaction.start_ms
     stored.last_update_ms = transaction.last_update_ms
     stored.txn_epoch = transaction.txn_epoch
@@ -196,7 +202,7 @@ def step_of(value: TransactionChanged) -> StoredStep:
         producer_epoch,
         after.last_producer_epoch,
         after.csn,
-        len(after.partitions) + len(after.groups),
+        after.participant_count,
         None
         if decided is None
         else DecidedFor(
@@ -206,6 +212,7 @@ def step_of(value: TransactionChanged) -> StoredStep:
             partitions=tuple(sorted(decided.partitions)),
             groups=tuple(sorted(decided.groups)),
             is_transact=bool(decided.transact_id),
+            shares=tuple(sorted(decided.shares)),
         ),
     )
 
@@ -242,6 +249,9 @@ def _decode(transactional_id: str, value: storage.TransactionValue) -> Transacti
         # Most ids are idle: this test is cheaper than an empty set.
         partitions=frozenset(value.partitions) if value.partitions else _NONE,
         groups=frozenset(value.groups) if value.groups else _NONE,
+        shares=frozenset(ShareKey(each.group, ordinal) for each in value.shares for ordinal in each.partitions)
+        if value.shares
+        else _NONE,
         start_ms=value.start_ms,
         last_update_ms=value.last_update_ms,
         client_txn_version=value.client_txn_version,

@@ -21,8 +21,9 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, Turn
+from coordinator_runtime.participants import MarkerPort
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, MarkerPort, OpenInPartition, OpenTransactions, OutcomeNumber
+from coordinator_runtime.ports import CallContext, OpenInPartition, OpenTransactions, OutcomeNumber
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.records import HangingTransactionAborted, UnownedMarkerWritten

@@ -19,16 +19,17 @@ from typing import Final, TypeAlias
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode
 from coordinator_runtime.decision import Decision, ShardKey
+from coordinator_runtime.participants import MarkerPort, ShareKey
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import MarkerPort, OpenInPartition, OpenTransactions, UnfinishedTransaction
+from coordinator_runtime.ports import OpenInPartition, OpenTransactions, UnfinishedTransaction
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.outcomes import SendMarkers, complete_operation
 
 RETRY_MS_FIRST: Final = 10
 RETRY_MS_MAX: Final = 1_000
 
-_Participant: TypeAlias = int | str
-"""A partition by its ordinal, or a group by its name."""
+_Participant: TypeAlias = int | str | ShareKey
+"""A partition by its ordinal, a group by its name, or a share partition."""
 
 
 class _Answer(Enum):
@@ -78,7 +79,7 @@ class _Job:
 
     def __init__(self, order: SendMarkers) -> None:
         self.order = order
-        self.missing: set[_Participant] = {*order.partitions, *order.groups}
+        self.missing: set[_Participant] = {*order.partitions, *order.groups, *order.shares}
         self.in_flight: set[_Participant] = set()
         self.is_retry_armed = False
         self.retry_ms = RETRY_MS_FIRST
@@ -170,16 +171,17 @@ class MarkerSender:
             self._complete(job)
             return
         markers, marker = self._markers, job.order.marker
-        # Partitions first, each kind in its order.
-        for participant in sorted(job.missing - job.in_flight, key=lambda each: (isinstance(each, str), each)):
+        for participant in sorted(job.missing - job.in_flight, key=_kind_first):
             if not self._is_current(job):
                 # An answer may come at once, and an earlier one in this loop may have stopped the job.
                 return
             job.in_flight.add(participant)
             if isinstance(participant, int):
                 operation = markers.partition_marker(participant, marker)
-            else:
+            elif isinstance(participant, str):
                 operation = markers.group_marker(participant, marker)
+            else:
+                operation = markers.share_marker(participant, marker)
             written = self._runtime.write(operation, is_urgent=True)
             written.on_settled(partial(self._on_written, job, participant))
 
@@ -282,12 +284,17 @@ class MarkerSender:
         self._retry_later(job)
 
 
+def _kind_first(participant: _Participant) -> tuple[bool, bool, _Participant]:
+    """Return the key that sorts partitions before groups before share partitions, each kind in its order."""
+    return not isinstance(participant, int), isinstance(participant, ShareKey), participant
+
+
 def _answer_of(participant: _Participant, error: Exception) -> _Answer:
     if not isinstance(error, CoordinatorError):
         return _Answer.IMPOSSIBLE
     answer = _ANSWERS.get(error.code, _Answer.IMPOSSIBLE)
-    if isinstance(participant, str) and answer in (_Answer.NEEDLESS, _Answer.ENDED):
-        # A group has only offsets: it has no message format, and no producers with epochs.
+    if not isinstance(participant, int) and answer in (_Answer.NEEDLESS, _Answer.ENDED):
+        # Groups and share partitions have no message format, and no producers with epochs.
         return _Answer.IMPOSSIBLE
     return answer
 

@@ -34,7 +34,8 @@ from coordinator_runtime.decision import (
     Turn,
     Unpark,
 )
-from coordinator_runtime.ports import GroupWrite, MarkerPort, OutcomeNumber, PartitionWrite
+from coordinator_runtime.participants import MarkerPort, ShareKey
+from coordinator_runtime.ports import GroupWrite, OutcomeNumber, PartitionWrite
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.records import TransactionChanged, TransactionForgotten, TransactionRanThrough, TransactionStepped
@@ -59,6 +60,7 @@ class SendMarkers(Struct, frozen=True):
     marker: Marker
     partitions: frozenset[int]
     groups: frozenset[str]
+    shares: frozenset[ShareKey] = frozenset()
 
 
 class Ended(Struct, frozen=True, gc=False):
@@ -170,7 +172,7 @@ class Outcomes:
         `decide` does anything else.
         """
         participant_count = len(current.partitions) + len(current.groups)
-        if current.member is not None or participant_count > self._fused_participants_max:
+        if current.shares or current.member is not None or participant_count > self._fused_participants_max:
             raise NotCommon
         decided = ending_rules.decide(
             current, ending, csn=ending.csn, now_ms=turn.now_ms, limits=self._limits, allocate=_not_common
@@ -225,7 +227,7 @@ class Outcomes:
         participant.
         """
         partitions, groups = decided.partitions, decided.groups
-        if len(partitions) + len(groups) > self._fused_participants_max:
+        if decided.participant_count > self._fused_participants_max:
             return None
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
         joins: list[Operation] = []
@@ -235,12 +237,14 @@ class Outcomes:
             groups = groups.difference([write.group_id for write in brings.groups])
         joins += map(partial(self._markers.partition_marker, marker=marker), sorted(partitions))
         joins += map(partial(self._markers.group_marker, marker=marker), sorted(groups))
+        joins += map(partial(self._markers.share_marker, marker=marker), sorted(decided.shares))
         return joins if all(map(self.is_served, map(_shard_of, joins))) else None
 
     def send_markers(self, decided: Transaction) -> SendMarkers:
         """Return the effect that sends the markers of a decided transaction."""
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
-        return SendMarkers(self._key, decided.transactional_id, marker, decided.partitions, decided.groups)
+        name, partitions, groups, shares = decided.transactional_id, decided.partitions, decided.groups, decided.shares
+        return SendMarkers(self._key, name, marker, partitions, groups, shares)
 
 
 def _not_common() -> int:

@@ -6,7 +6,7 @@ that may describe the sink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -130,6 +130,12 @@ class TransactionReader:
                 for group in sorted(transaction.groups)
                 if may(context, Permission.DESCRIBE, ResourceType.GROUP, group)
             ],
+            shares=[
+                (share.group_id, ref)
+                for share in sorted(transaction.shares)
+                if may(context, Permission.DESCRIBE, ResourceType.GROUP, share.group_id)
+                for ref in self._named([share.ordinal], context)
+            ],
         )
 
     def describe_as_seen(
@@ -146,6 +152,10 @@ class TransactionReader:
     def _visible_partitions(self, transaction: Transaction, context: CallContext) -> list[PartitionRef]:
         waiting = self._sender.waiting_partitions(transaction.transactional_id, transaction.csn)
         ordinals = transaction.partitions if waiting is None else transaction.partitions & waiting
+        return self._named(ordinals, context)
+
+    def _named(self, ordinals: Iterable[int], context: CallContext) -> list[PartitionRef]:
+        """Return the partitions that have a name and that the caller may see."""
         named = [found for ordinal in ordinals if (found := self._catalog.by_ordinal(ordinal)) is not None]
         may_describe = self._authorizer.is_allowed
         return [ref for ref in named if may_describe(context, Permission.DESCRIBE, ResourceType.TOPIC, ref.topic)]

@@ -169,5 +169,8 @@ class Description(Struct, frozen=True):
     whose marker is not durable yet."""
     groups: Sequence[str] = ()
     """Groups of the transaction that the caller may see."""
+    shares: Sequence[tuple[str, PartitionRef]] = ()
+    """Share groups with records acknowledged in the transaction, each with the partition, as far as the caller may see
+    both."""
     history: History | None = None
     """Last steps of the id, even if it was forgotten. None if not requested, or if the caller may not see the id."""

@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
+from coordinator_runtime.participants import ShareKey
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -153,6 +154,8 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     """Ordinals of the partitions in the transaction; empty unless Ongoing or Prepare."""
     groups: frozenset[str] = frozenset()
     """Groups with offsets in the transaction; empty unless Ongoing or Prepare."""
+    shares: frozenset[ShareKey] = frozenset()
+    """Share partitions with records acknowledged in the transaction; empty unless Ongoing or Prepare."""
     start_ms: int = -1
     last_update_ms: int
     client_txn_version: int = 2
@@ -215,7 +218,7 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def participant_count(self) -> int:
-        return len(self.partitions) + len(self.groups)
+        return len(self.partitions) + len(self.groups) + len(self.shares)
 
     @property
     def outcome(self) -> Outcome:

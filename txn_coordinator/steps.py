@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
+from coordinator_runtime.participants import ShareKey
 from coordinator_runtime.store import Family, StoreDamaged
 from txn_coordinator.state import COMPLETE, OUTCOMES, PREPARE_STATES, Identity, TransactionState
 
@@ -32,6 +33,8 @@ class DecidedFor(Struct, frozen=True, array_like=True, gc=False):
     is_transact: bool
     """True if one Transact decided the transaction, after opening it or adding to it. The opening has no step of its
     own."""
+    shares: tuple[ShareKey, ...] = ()
+    """Share partitions."""
 
 
 class StoredStep(Struct, frozen=True, array_like=True, gc=False):
@@ -81,7 +84,7 @@ class StoredStep(Struct, frozen=True, array_like=True, gc=False):
         decided, state = self.decided, self.state
         if decided is None or state not in COMPLETE:
             return [self]
-        count = len(decided.partitions) + len(decided.groups)
+        count = len(decided.partitions) + len(decided.groups) + len(decided.shares)
         return [self, replace(self, state_number=int(PREPARE_STATES[OUTCOMES[state]]), participant_count=count)]
 
 

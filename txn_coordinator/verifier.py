@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, NotInTransaction, Refused
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.participants import ShareKey
 from coordinator_runtime.ports import Membership, OutcomeNumber
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.counters import COUNTERS, CountersShard
@@ -23,7 +24,7 @@ from txn_coordinator.state import Identity
 
 class CoordinatorVerifier:
     """Membership checks of transactions. Implements `coordinator_runtime.ports.TransactionVerifier` and
-    `GroupVerifier`."""
+    `GroupVerifier`, and `coordinator_runtime.participants.ShareVerifier`."""
 
     def __init__(self, runtime: Runtime, shard_of_id: Callable[[str], ShardKey]) -> None:
         self._runtime = runtime
@@ -92,6 +93,25 @@ class CoordinatorVerifier:
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
             try:
                 return shard.decide_add_group(membership.transactional_id, _identity(membership), group_id, then, turn)
+            except Refused as refusal:
+                raise _of_data_plane(refusal) from None
+
+        return Operation(self._shard_of_id(membership.transactional_id), decide)
+
+    def add_shares(
+        self,
+        membership: Membership,
+        shares: frozenset[ShareKey],
+        then: Callable[[OutcomeNumber], Decision],
+        *,
+        verified_group: str | None,
+    ) -> Operation:
+        """Let share partitions join the transaction with the first records acknowledged in them."""
+
+        def decide(shard: TransactionShard, turn: Turn) -> Decision:
+            name, identity = membership.transactional_id, _identity(membership)
+            try:
+                return shard.decide_add_shares(name, identity, shares, then, turn, verified_group=verified_group)
             except Refused as refusal:
                 raise _of_data_plane(refusal) from None
 

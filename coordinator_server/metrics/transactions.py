@@ -175,7 +175,7 @@ class TransactionNumbers:
 
     def _decided_one(self, before: Transaction | None, after: Transaction) -> None:
         if before is not None and before.state is TransactionState.ONGOING:
-            self._participants.observe(len(after.partitions) + len(after.groups))
+            self._participants.observe(after.participant_count)
             elapsed_ms = after.last_update_ms - after.start_ms
             self._open_to_end[_OUTCOMES[after.state]].observe(max(0, elapsed_ms))
         if (reason := FENCING_REASONS.get(after.cause)) is not None:

@@ -430,7 +430,7 @@ def waiting_for(offset: FetchedOffset, blocking: tuple[tuple[CommittingProducer,
 
 
 class GroupMarkers:
-    """Markers for groups. Implements `coordinator_runtime.ports.GroupParticipant`."""
+    """Markers for groups. Implements `coordinator_runtime.participants.GroupParticipant`."""
 
     def __init__(self, router: ShardRouter) -> None:
         self._router = router

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Decision, Operation, Record, Turn
+from coordinator_runtime.ports import Committer
 from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.events import GroupCreated, LeaveReason, MemberJoined
@@ -26,7 +27,7 @@ from group_coordinator.share.assigning import is_look_due, look
 from group_coordinator.share.group import ShareGroup, find_group, the_group
 from group_coordinator.share.removal import decide_removal, session_timer
 from group_coordinator.share.requests import ShareHeartbeat
-from group_coordinator.share.rules import check_epoch, is_repetition
+from group_coordinator.share.rules import check_acknowledging, check_epoch, is_repetition
 from group_coordinator.share.state import ShareAssignment, ShareMember
 from group_coordinator.state import Group, GroupKind
 
@@ -141,6 +142,22 @@ def _reply(
         heartbeat_interval_ms=shard.part(GroupSettings).share_heartbeat_interval_ms(request.group_id),
         assigned=after.assigned if is_told else None,
     )
+
+
+# A member that acknowledges
+
+
+def decide_check_member(shard: GroupShard, _turn: Turn, *, group_id: str, committer: Committer) -> Decision:
+    """Refuse unless this is a current member of the share group. No reply.
+
+    Raises Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, and as `rules.check_acknowledging` (spec groups 4.4)."""
+    group = find_group(shard, group_id)
+    if group is None:
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no share group {group_id!a:.80}; join with epoch 0")
+    if committer.member_id not in group.members:
+        raise unknown_member(group_id, committer.member_id)
+    check_acknowledging(group.assignment(committer.member_id), committer.generation_or_epoch)
+    return Decision()
 
 
 # A member that leaves

@@ -46,6 +46,17 @@ def check_epoch(current: ShareAssignment, member_epoch: int) -> None:
     )
 
 
+def check_acknowledging(current: ShareAssignment, member_epoch: int) -> None:
+    """Raise Refused ILLEGAL_GENERATION unless the member acknowledges in its epoch, or in the one before if it may have
+    missed one reply (spec groups 4.4)."""
+    if member_epoch != current.member_epoch and not is_repetition(current, member_epoch):
+        raise Refused(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"the member is at epoch {current.member_epoch} and acknowledges in {member_epoch}: use the epoch of the "
+            "last heartbeat's answer",
+        )
+
+
 def is_repetition(current: ShareAssignment, member_epoch: int) -> bool:
     """Return True for a heartbeat of a member that missed the newest reply.
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import Final
 
 from coordinator_api.storage.v1 import share_pb2 as storage
+from coordinator_runtime.ports import OutcomeNumber
 from coordinator_runtime.rows import Decoders, EncodedRecord, Encoders, TableCodec
 from coordinator_runtime.unknown_rows import UnknownRow
 from group_coordinator.share_partitions.records import ShareKey, SharePartitionChanged, SharePartitionForgotten
 from group_coordinator.share_partitions.state import (
     UNRESOLVED,
+    AcknowledgingTransaction,
     DurableForm,
+    PendingAcknowledgement,
     RecordState,
+    form_of_runs,
     restored,
+    runs_of,
     state_of,
 )
 
@@ -22,8 +26,7 @@ SHARE_PARTITION: Final = 1
 """Record type: a number in stored keys, never changed or used again."""
 
 _ORDINAL: Final = struct.Struct(">I")
-_RUN: Final = re.compile(rb"(.)\1*", re.DOTALL)
-_STORED_STATES: Final = frozenset({RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
+_STORED_STATES: Final = frozenset(RecordState) - {RecordState.ACQUIRED}
 
 
 def _encode_key(key: ShareKey) -> bytes:
@@ -39,13 +42,15 @@ def _encode_changed(record: SharePartitionChanged) -> EncodedRecord | None:
     if not record.is_stored:
         return None
     form = record.partition.durable_form
-    runs = [each.span() for each in _RUN.finditer(form.cells)]
+    runs = list(runs_of(form))
     value = storage.SharePartitionValue(
         state_epoch=form.state_epoch,
         leader_epoch=form.leader_epoch,
         start_offset=None if form.start_offset == UNRESOLVED else form.start_offset,
-        run_lengths=[end - begin for begin, end in runs],
-        run_cells=bytes([form.cells[begin] for begin, _end in runs]),
+        run_lengths=[length for length, _cell, _number in runs],
+        run_cells=bytes([cell for _length, cell, _number in runs]),
+        run_pending=[number for _length, _cell, number in runs] if form.pending else (),
+        pending=[_encode_pending(number, each) for number, each in sorted(form.pending.items())],
     )
     return EncodedRecord(SHARE_PARTITION, _encode_key(record.key), value.SerializeToString(), has_history=False)
 
@@ -58,14 +63,37 @@ def _decode_changed(key: bytes, value: bytes) -> SharePartitionChanged:
     name, stored = decode_key(key), storage.SharePartitionValue.FromString(value)
     for cell in stored.run_cells:
         _check_cell(cell, name)
-    runs = zip(stored.run_lengths, stored.run_cells, strict=True)
-    form = DurableForm(
-        state_epoch=stored.state_epoch,
-        leader_epoch=stored.leader_epoch,
-        start_offset=stored.start_offset if stored.HasField("start_offset") else UNRESOLVED,
-        cells=b"".join([bytes((cell,)) * length for length, cell in runs]),
+    start_offset = stored.start_offset if stored.HasField("start_offset") else UNRESOLVED
+    numbers = stored.run_pending or [0] * len(stored.run_lengths)
+    form = form_of_runs(
+        DurableForm(stored.state_epoch, stored.leader_epoch, start_offset, b""),
+        zip(stored.run_lengths, stored.run_cells, numbers, strict=True),
+        {each.number: _decode_pending(each) for each in stored.pending},
     )
     return SharePartitionChanged(name, restored(form), is_stored=True)
+
+
+def _encode_pending(number: int, pending: PendingAcknowledgement) -> storage.PendingAcknowledgement:
+    transaction = pending.transaction
+    return storage.PendingAcknowledgement(
+        number=number,
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        coordinator_shard=transaction.after.coordinator_shard,
+        after_csn=transaction.after.csn,
+        is_rejection=pending.is_rejection,
+        delivery_count_limit=pending.delivery_count_limit,
+    )
+
+
+def _decode_pending(stored: storage.PendingAcknowledgement) -> PendingAcknowledgement:
+    after = OutcomeNumber(stored.coordinator_shard, stored.after_csn)
+    return PendingAcknowledgement(
+        AcknowledgingTransaction(stored.transactional_id, stored.producer_id, stored.producer_epoch, after),
+        stored.is_rejection,
+        stored.delivery_count_limit,
+    )
 
 
 def _check_cell(cell: int, name: ShareKey) -> None:

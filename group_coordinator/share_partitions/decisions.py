@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Effect, Operation, Record, ShardKey, Turn
 from group_coordinator.share_partitions import rules
 from group_coordinator.share_partitions.draft import Archived, ShareChange
@@ -27,10 +28,18 @@ from group_coordinator.share_partitions.events import (
     RecordsAcknowledged,
     RecordsAcquired,
     RecordsArchived,
+    RecordsPending,
+    RecordsSettled,
     SharesAvailable,
 )
 from group_coordinator.share_partitions.records import ShareKey, SharePartitionChanged, SharePartitionForgotten
-from group_coordinator.share_partitions.requests import Acknowledge, Acquire, AcquireReply, DescribedShare
+from group_coordinator.share_partitions.requests import (
+    Acknowledge,
+    Acquire,
+    AcquireReply,
+    DescribedShare,
+    TxnAcknowledge,
+)
 from group_coordinator.share_partitions.rules import AcquiredRange
 from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import SharePartition
@@ -114,6 +123,7 @@ def described(shard: ShareShard, key: ShareKey) -> DescribedShare | None:
         leader_epoch=partition.leader_epoch,
         delivery_complete_count=partition.delivery_complete_count,
         held_count=partition.held_count,
+        pending_count=partition.pending_count,
     )
 
 
@@ -151,6 +161,39 @@ def decide_acknowledge(shard: ShareShard, _turn: Turn, *, key: ShareKey, command
     count = sum(batch.last_offset - batch.first_offset + 1 for batch in batches)
     events = (RecordsAcknowledged(key.group_id, member_id, count), *decision.events) if count else ()
     return replace(decision, events=events)
+
+
+def decide_acknowledge_in_transaction(
+    shard: ShareShard, _turn: Turn, *, key: ShareKey, command: TxnAcknowledge
+) -> Decision:
+    """Let records of one partition wait for the end of a transaction that the share partition is in by then, all of
+    them or none. They are durable before the reply, which is None.
+
+    Raises Refused as `_existing` and `rules.acknowledge_in_transaction`."""
+    member_id, batches = command.member_id, command.batches
+    change = rules.acknowledge_in_transaction(_existing(shard, key), member_id, batches, command.transaction)
+    decision = _decision(shard, key, change, cause="acknowledge in transaction")
+    if not decision.records:
+        return decision
+    count = sum(batch.last_offset - batch.first_offset + 1 for batch in batches)
+    return replace(decision, events=(RecordsPending(key.group_id, member_id, count), *decision.events))
+
+
+def decide_marker(shard: ShareShard, _turn: Turn, *, key: ShareKey, marker: Marker) -> Decision:
+    """Give the records their outcome that the transaction of the marker has acknowledged. Idempotent, and a success if
+    there are none, or the share partition is gone. No reply.
+
+    Raises Refused as `rules.settle`."""
+    before = shard.find(key)
+    if before is None or not before.pending:
+        return Decision()
+    change = rules.settle(before, marker)
+    decision = _decision(shard, key, change, cause="transaction ended")
+    if not decision.records:
+        return decision
+    count = before.pending_count - change.partition.pending_count
+    settled = RecordsSettled(key.group_id, key.ordinal, count, marker.outcome)
+    return replace(decision, events=(settled, *decision.events))
 
 
 def decide_release_member(shard: ShareShard, _turn: Turn, *, group_id: str, member_id: str) -> Decision:

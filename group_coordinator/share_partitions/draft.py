@@ -10,12 +10,15 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from coordinator_protocol.errors import ErrorCode, Refused
 from group_coordinator.share_partitions.state import (
     FIRST_STATES,
     LEGAL_STEPS,
     NUMBER_MAX,
     TERMINAL,
+    AcknowledgingTransaction,
     Acquisition,
+    PendingAcknowledgement,
     RecordState,
     SharePartition,
     Window,
@@ -23,6 +26,7 @@ from group_coordinator.share_partitions.state import (
     deliveries_of,
     first_open,
     state_of,
+    with_records,
 )
 
 _NUMBERS: Final = "H"
@@ -67,7 +71,7 @@ class Run(NamedTuple):
     state: RecordState
     deliveries: int
     number: int
-    """Number of the acquisition that holds them; 0 for none."""
+    """Number of the acquisition that holds them, or of the pending acknowledgement; 0 for none."""
     is_behind: bool
     """True before the start offset."""
 
@@ -163,6 +167,7 @@ class Draft:
         self.main = Piece(before.window, is_behind=False)
         self.behind = [Piece(window, is_behind=True) for window in before.behind]
         self.acquisitions = dict(before.acquisitions)
+        self.pending = dict(before.pending)
         self.leader_epoch = before.leader_epoch
         self.begun = 0
         self._last_number = before.last_number
@@ -187,6 +192,11 @@ class Draft:
         self._step(run, RecordState.ACQUIRED, deliveries, number)
         self._hold(number, run.first_offset, run.end_offset)
 
+    def hold_pending(self, run: Run, number: int) -> None:
+        """Let a run wait for the marker of a transaction, with the outcome of this pending acknowledgement."""
+        self._step(run, RecordState.TX_PENDING, run.deliveries, number)
+        self.pending[number] = with_records(self.pending[number], run.end_offset - run.first_offset)
+
     def acknowledge(self, run: Run) -> None:
         self._step(run, RecordState.ACKNOWLEDGED, run.deliveries)
 
@@ -195,7 +205,8 @@ class Draft:
         self._note(run.first_offset, run.end_offset, reason, run.deliveries)
 
     def release(self, run: Run, delivery_count_limit: int) -> None:
-        """Take a run back from its holder: it is available again, unless nothing more may become of it."""
+        """Take a run back from its holder, or from its transaction: it is available again, unless nothing more may
+        become of it."""
         if run.is_behind:
             self.archive(run, ArchiveReason.LOG_START)
         elif run.deliveries >= delivery_count_limit:
@@ -209,7 +220,9 @@ class Draft:
             each for each in (self.main, *self.behind) if each.first_offset <= run.first_offset < each.end_offset
         )
         piece.put(run, state, deliveries, number)
-        if run.number:
+        if run.state is RecordState.TX_PENDING:
+            self._settle(run.number, run.end_offset - run.first_offset)
+        elif run.number:
             self._let_go(run.number, run.end_offset - run.first_offset)
 
     # New offsets
@@ -231,13 +244,14 @@ class Draft:
         self._note(first_offset, end_offset, reason, 0)
 
     def move_log_start(self, offset: int) -> None:
-        """Move the start offset to the log start, if that is after it. Available records before it are archived. Held
-        ones stay until they are released."""
+        """Move the start offset to the log start, if that is after it. Available and pending records before it are
+        archived: whatever becomes of the transaction, they do not come again. Held ones stay until they are
+        released."""
         main = self.main
         if not self.before.is_resolved or offset <= main.first_offset:
             return
         for run in main.runs(main.first_offset, offset):
-            if run.state is RecordState.AVAILABLE:
+            if run.state in (RecordState.AVAILABLE, RecordState.TX_PENDING):
                 self.archive(run, ArchiveReason.LOG_START)
         if offset > main.end_offset:
             self._note(main.end_offset, offset, ArchiveReason.LOG_START, 0)
@@ -252,11 +266,34 @@ class Draft:
 
     def begin(self, member_id: str, delivery_count_limit: int) -> int:
         """Begin an acquisition, which holds nothing yet. Return its number."""
-        number = self._last_number
-        while number == self._last_number or number in self.acquisitions:
-            number = number % NUMBER_MAX + 1
-        self._last_number = self.begun = number
+        number = self.begun = self._next_number()
         self.acquisitions[number] = Acquisition(member_id, -1, -1, 0, delivery_count_limit)
+        return number
+
+    def begin_pending(
+        self, transaction: AcknowledgingTransaction, *, is_rejection: bool, delivery_count_limit: int
+    ) -> int:
+        """Return the number of the transaction's pending acknowledgement with this outcome and this limit, which holds
+        nothing yet if it is new."""
+        begun = PendingAcknowledgement(transaction, is_rejection, delivery_count_limit)
+        for number, each in self.pending.items():
+            if replace(each, record_count=0) == begun:
+                return number
+        number = self._next_number()
+        self.pending[number] = begun
+        return number
+
+    def _next_number(self) -> int:
+        number, is_taken = self._last_number, True
+        while is_taken:
+            number = number % NUMBER_MAX + 1
+            is_taken = number in self.acquisitions or number in self.pending
+            if number == self._last_number:
+                raise Refused(
+                    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                    f"{NUMBER_MAX} acquisitions of the partition hold records: acknowledge some, and try again",
+                )
+        self._last_number = number
         return number
 
     def _hold(self, number: int, first_offset: int, end_offset: int) -> None:
@@ -279,6 +316,10 @@ class Draft:
             del self.acquisitions[number]
             self._ended.append(number)
 
+    def _settle(self, number: int, count: int) -> None:
+        self.pending[number] = with_records(self.pending[number], -count)
+        assert self.pending[number].record_count >= 0, "a pending acknowledgement has what its number is on"
+
     def _note(self, first_offset: int, end_offset: int, reason: ArchiveReason, deliveries: int) -> None:
         if end_offset > first_offset:
             self._archived.append(Archived(first_offset, end_offset, reason, deliveries))
@@ -298,6 +339,7 @@ class Draft:
             window=main.window(),
             behind=tuple(piece.window() for piece in self.behind if _trim(piece)),
             acquisitions=self.acquisitions,
+            pending={number: each for number, each in self.pending.items() if each.record_count},
             last_number=self._last_number,
         )
         return ShareChange(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from coordinator_protocol.marker import Outcome
 from group_coordinator.share_partitions.draft import ArchiveReason
 from group_coordinator.state import OfGroup
 
@@ -22,6 +23,21 @@ class RecordsAcknowledged(OfGroup, frozen=True):
 
     member_id: str
     record_count: int
+
+
+class RecordsPending(OfGroup, frozen=True):
+    """A member acknowledged records in a transaction, whose end gives them their outcome."""
+
+    member_id: str
+    record_count: int
+
+
+class RecordsSettled(OfGroup, frozen=True):
+    """A transaction ended, and gave the records that it had acknowledged their outcome."""
+
+    ordinal: int
+    record_count: int
+    outcome: Outcome
 
 
 class LockExpired(OfGroup, frozen=True):

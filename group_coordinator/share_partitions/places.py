@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey, once_durable
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import PartitionHomes, ReleaseShares
@@ -15,6 +16,7 @@ from group_coordinator.share_partitions.decisions import (
     decide_delete,
     decide_delete_partitions,
     decide_initialize,
+    decide_marker,
     decide_release_member,
 )
 from group_coordinator.share_partitions.records import ShareKey
@@ -28,7 +30,8 @@ def share_shard(number: int) -> ShardKey:
 
 
 class SharePlaces:
-    """Implements `coordinator_runtime.ports.ShareStates` and `TopicShares`."""
+    """Implements `coordinator_runtime.ports.ShareStates` and `TopicShares`, and
+    `coordinator_runtime.participants.ShareParticipant`."""
 
     def __init__(self, homes: PartitionHomes, table: ShardTable) -> None:
         self._homes = homes
@@ -54,6 +57,13 @@ class SharePlaces:
             return once_durable(CATALOG_KEY)
         keys = [ShareKey(group_id, home.ordinal)]
         return Operation(share_shard(home.shard_number), partial(decide_delete, keys=keys))
+
+    def share_marker(self, share: ShareKey, marker: Marker) -> Operation:
+        number = self._homes.shard_number(share.ordinal)
+        if number is None:
+            # The states were deleted with the topic, which may not be on disk yet.
+            return once_durable(CATALOG_KEY)
+        return Operation(share_shard(number), partial(decide_marker, key=share, marker=marker))
 
     def is_served(self, topic_id: bytes, partition: int) -> bool:
         home = self._homes.home(topic_id, partition)

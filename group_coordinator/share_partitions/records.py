@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from msgspec import Struct
 
+from coordinator_runtime.participants import ShareKey as ShareKey
 from group_coordinator.share_partitions.state import SharePartition
-
-
-class ShareKey(NamedTuple):
-    """Name of a share partition: a group, and the ordinal of a partition."""
-
-    group_id: str
-    ordinal: int
 
 
 class SharePartitionChanged(Struct, frozen=True):

@@ -9,8 +9,10 @@ from msgspec import Struct
 from coordinator_protocol.batch import ENCODINGS_OF_OLD_READERS, BatchHeader, Encoding
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.wire import Buffer
-from coordinator_runtime.ports import PartitionName
+from coordinator_runtime.ports import Committer, Membership, PartitionName
 from group_coordinator.share_partitions.rules import AckBatch, AcquiredRange, LogPosition, Read, Terms
+from group_coordinator.share_partitions.state import AcknowledgingTransaction
+from group_coordinator.state import OfGroup
 
 
 class Acquire(Struct, frozen=True):
@@ -45,6 +47,23 @@ class Acknowledge(Struct, frozen=True):
     """True if the group allows `AckType.RENEW`."""
 
 
+class TxnAcknowledge(Struct, frozen=True):
+    """Let records of one partition wait for the end of a transaction, all of them or none."""
+
+    member_id: str
+    batches: tuple[AckBatch, ...]
+    transaction: AcknowledgingTransaction
+
+
+class TxnShareAcknowledge(OfGroup, frozen=True):
+    """Request of a member to acknowledge records in a transaction, all of them or none."""
+
+    committer: Committer
+    """The member, with the epoch that it was told."""
+    membership: Membership
+    partitions: tuple[tuple[PartitionName, tuple[AckBatch, ...]], ...]
+
+
 class DescribedShare(Struct, frozen=True):
     """A share partition as it is on disk."""
 
@@ -56,6 +75,8 @@ class DescribedShare(Struct, frozen=True):
     """Number of records from the start offset on that are done."""
     held_count: int
     """Number of records that members hold."""
+    pending_count: int
+    """Number of records that open transactions have acknowledged."""
 
 
 class PartitionAcks(Struct, frozen=True):

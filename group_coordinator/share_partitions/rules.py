@@ -15,9 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker, Outcome
 from group_coordinator.share_partitions.draft import ArchiveReason, Draft, Run, ShareChange
 from group_coordinator.share_partitions.state import (
     NUMBER_MAX,
+    AcknowledgingTransaction,
+    Acquisition,
+    PendingAcknowledgement,
     RecordState,
     SharePartition,
     Window,
@@ -131,7 +135,7 @@ def acquire(
     draft = Draft(before)
     draft.leader_epoch = log.leader_epoch
     draft.move_log_start(log.log_start_offset)
-    if len(draft.acquisitions) >= NUMBER_MAX:
+    if len(draft.acquisitions) + len(draft.pending) >= NUMBER_MAX - 1:
         return Acquired(draft.change(), ())
     number = draft.begin(member_id, terms.delivery_count_limit)
     taking = _Taking(draft, number, terms)
@@ -301,14 +305,19 @@ def _by_type(batch: AckBatch) -> Iterator[tuple[int, int, AckType]]:
         at = end
 
 
+def _holder(draft: Draft, run: Run, member_id: str) -> Acquisition | None:
+    """Return the acquisition that holds the run; None if the member does not hold it."""
+    held = draft.acquisitions.get(run.number)
+    return held if held is not None and held.member_id == member_id else None
+
+
 def _apply(draft: Draft, run: Run, kind: AckType, member_id: str, terms: Terms) -> None:
-    holder = draft.acquisitions.get(run.number)
-    is_holder = run.state is RecordState.ACQUIRED and holder is not None and holder.member_id == member_id
+    holder = _holder(draft, run, member_id)
     if run.is_behind:
-        if is_holder:
+        if holder is not None:
             draft.archive(run, ArchiveReason.LOG_START)
         return
-    if holder is None or not is_holder:
+    if holder is None:
         raise Refused(ErrorCode.INVALID_RECORD_STATE, _not_held(run))
     match kind:
         case AckType.ACCEPT:
@@ -324,8 +333,101 @@ def _apply(draft: Draft, run: Run, kind: AckType, member_id: str, terms: Terms) 
             draft.hold(run, number, run.deliveries)
 
 
+# Acknowledging in a transaction
+
+
+def acknowledge_in_transaction(
+    before: SharePartition, member_id: str, batches: Sequence[AckBatch], transaction: AcknowledgingTransaction
+) -> ShareChange:
+    """Let records wait for the end of a transaction, all of them or none. The locks on them end: the transaction bounds
+    the wait.
+
+    A commit accepts or rejects them, an abort gives them back. The same transaction may acknowledge a record again, and
+    the newest outcome counts. An offset before the start offset is passed over, as in `acknowledge`.
+
+    Raises Refused as `acknowledge`, and INVALID_REQUEST for types other than ACCEPT and REJECT."""
+    draft = Draft(before)
+    check_transactional_batches(batches)
+    for batch in batches:
+        _check_known(draft, batch)
+        for first_offset, end_offset, kind in _by_type(batch):
+            for run in draft.runs(first_offset, end_offset):
+                _hold_pending(draft, run, member_id, transaction, is_rejection=kind is AckType.REJECT)
+    return draft.change()
+
+
+def check_transactional_batches(batches: Sequence[AckBatch]) -> None:
+    """Raise Refused INVALID_REQUEST for batches that no state allows inside a transaction."""
+    check_batches(batches, allows_renewal=True)
+    kinds = {kind for batch in batches for kind in batch.types} - {AckType.ACCEPT, AckType.REJECT}
+    if kinds:
+        raise _invalid(
+            f"the type {AckType(min(kinds)).name} makes no sense in a transaction, whose end gives records their "
+            "outcome: accept or reject them, or acknowledge them without the transaction"
+        )
+
+
+def _hold_pending(
+    draft: Draft, run: Run, member_id: str, transaction: AcknowledgingTransaction, *, is_rejection: bool
+) -> None:
+    pending = draft.pending.get(run.number)
+    if pending is not None and pending.transaction == transaction:
+        limit = pending.delivery_count_limit
+    else:
+        holder = _holder(draft, run, member_id)
+        if run.is_behind:
+            if holder is not None:
+                draft.archive(run, ArchiveReason.LOG_START)
+            return
+        if holder is None:
+            raise Refused(ErrorCode.INVALID_RECORD_STATE, _not_held(run))
+        limit = holder.delivery_count_limit
+    number = draft.begin_pending(transaction, is_rejection=is_rejection, delivery_count_limit=limit)
+    if number != run.number:
+        draft.hold_pending(run, number)
+
+
+def settle(before: SharePartition, marker: Marker) -> ShareChange:
+    """Give the records their outcome that the transaction of this marker has acknowledged. No change if there are none
+    any more, or if the marker is of an earlier transaction.
+
+    Raises Refused INVALID_TXN_STATE for a marker of another coordinator shard than that of the transactional id; no
+    correct coordinator sends one."""
+    ended = {number for number, each in before.pending.items() if _is_ended(each.transaction, marker)}
+    draft = Draft(before)
+    if ended:
+        for run in draft.main.runs(draft.main.first_offset, draft.main.end_offset):
+            if run.number in ended:
+                _settle(draft, run, draft.pending[run.number], marker.outcome)
+    return draft.change()
+
+
+def _is_ended(transaction: AcknowledgingTransaction, marker: Marker) -> bool:
+    if (transaction.producer_id, transaction.producer_epoch) != (marker.producer_id, marker.txn_epoch):
+        return False
+    if transaction.after.coordinator_shard != marker.coordinator_shard:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"marker {marker.csn} of coordinator shard {marker.coordinator_shard} (producer {marker.producer_id}, "
+            f"epoch {marker.txn_epoch}) cannot end the transaction of {transaction.transactional_id!a:.100}, which "
+            f"belongs to shard {transaction.after.coordinator_shard}. This is a defect of the coordinator",
+        )
+    return marker.csn > transaction.after.csn
+
+
+def _settle(draft: Draft, run: Run, pending: PendingAcknowledgement, outcome: Outcome) -> None:
+    if outcome is Outcome.ABORT:
+        draft.release(run, pending.delivery_count_limit)
+    elif pending.is_rejection:
+        draft.archive(run, ArchiveReason.REJECTED)
+    else:
+        draft.acknowledge(run)
+
+
 def _not_held(run: Run) -> str:
     offsets = f"the offsets {run.first_offset} to {run.end_offset - 1}"
+    if run.state is RecordState.TX_PENDING:
+        return f"{offsets} were acknowledged in a transaction, and wait for its end"
     if run.state is RecordState.ACQUIRED:
         return f"{offsets} are held by another member; this one's lock on them has expired, or it never had one"
     return f"{offsets} are {run.state.api_name}, and not held by the member: its lock on them has expired"

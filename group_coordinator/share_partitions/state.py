@@ -5,6 +5,9 @@ them was handed out. Each has a state and the number of its deliveries. The tabl
 outside it is a bug of this program, never a client's error. Every change of a record goes through `Piece.put`
 (`draft`), which checks it. ARCHITECTURE.md has a drawing that is made from the table.
 
+A record that a transaction has acknowledged is TX_PENDING until the marker of the transaction. That is stored, with the
+transaction and the outcome that a commit gives the record.
+
 The records that a member holds are in memory only, as in Kafka. After a restart or a load, an ACQUIRED record is
 AVAILABLE again, with the deliveries before that. The stored form (`durable_form`) shows it so, and a change that leaves
 this form as it was is not stored.
@@ -19,12 +22,17 @@ topic is in the same batch as the change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from coordinator_runtime.ports import OutcomeNumber
 
 UNRESOLVED: Final = -1
 """Start offset before the first fetch, which finds it by the settings of the group."""
@@ -33,7 +41,7 @@ DELIVERIES_MAX: Final = 31
 """Greatest number of deliveries that a cell can hold. Limits of deliveries are from 2 to 10."""
 
 NUMBER_MAX: Final = 0xFFFF
-"""Greatest number of an acquisition."""
+"""Greatest number of an acquisition, or of a pending acknowledgement."""
 
 
 class RecordState(IntEnum):
@@ -66,7 +74,9 @@ LEGAL_STEPS: Final[Mapping[RecordState, frozenset[RecordState]]] = MappingProxyT
                 RecordState.TX_PENDING,
             }
         ),
-        RecordState.TX_PENDING: frozenset({RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED}),
+        RecordState.TX_PENDING: frozenset(
+            {RecordState.TX_PENDING, RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED}
+        ),
         RecordState.ACKNOWLEDGED: frozenset(),
         RecordState.ARCHIVED: frozenset(),
     }
@@ -112,6 +122,13 @@ _AS_STORED: Final = bytes(map(_stored_cell, range(256)))
 _OPEN: Final = bytes(0 if cell & _STATE_BITS in TERMINAL else 1 for cell in range(256))
 _AVAILABLE: Final = bytes(int(cell & _STATE_BITS == RecordState.AVAILABLE) for cell in range(256))
 _NEVER_DELIVERED: Final = bytes(1)
+_EQUAL_CELLS: Final = re.compile(rb"(.)\1*", re.DOTALL)
+_EQUAL_HOLDERS: Final = re.compile(rb"(..)\1*", re.DOTALL)
+_PENDING_CELLS: Final = re.compile(
+    b"[%s]+" % re.escape(bytes(cell for cell in range(256) if cell & _STATE_BITS == RecordState.TX_PENDING))
+)
+_NUMBER: Final = struct.Struct("=H")
+"""Number of a holder, in the order of this machine."""
 _YES: Final = b"\1"
 _NO: Final = b"\0"
 
@@ -123,8 +140,8 @@ class Window(Struct, frozen=True, gc=False):
     cells: bytes = b""
     """One byte for each offset, see `cell_of`."""
     holders: bytes = b""
-    """Two bytes for each offset, in the order of this machine: the number of the acquisition that holds it, 0 for
-    none."""
+    """Two bytes for each offset, in the order of this machine: the number of the acquisition that holds it, or of the
+    pending acknowledgement, and 0 for none."""
 
     @property
     def end_offset(self) -> int:
@@ -145,6 +162,33 @@ class Acquisition(Struct, frozen=True, gc=False):
     """Number of deliveries after which a record that is released is archived, as the group had it set then."""
 
 
+class AcknowledgingTransaction(NamedTuple):
+    """A transaction in which records are acknowledged."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    after: OutcomeNumber
+    """Last outcome of the transactional id before the acknowledgement. Only a marker of that coordinator shard with a
+    greater csn settles it. A client of version 1 keeps its epoch, so a late copy of an earlier marker looks like the
+    one of this transaction."""
+
+
+class PendingAcknowledgement(Struct, frozen=True, gc=False):
+    """Records that one transaction acknowledged with one outcome, which they get if it commits. Each has the state
+    TX_PENDING."""
+
+    transaction: AcknowledgingTransaction
+    is_rejection: bool
+    """True if a commit archives the records, False if it acknowledges them."""
+    delivery_count_limit: int
+    """Number of deliveries after which an abort archives a record, as the group had it set when it was acquired."""
+    record_count: int = 0
+
+
+_NOTHING_PENDING: Final[Mapping[int, PendingAcknowledgement]] = MappingProxyType({})
+
+
 class DurableForm(NamedTuple):
     """The part of a share partition that a restart brings back."""
 
@@ -153,6 +197,10 @@ class DurableForm(NamedTuple):
     start_offset: int
     cells: bytes
     """Cells from the start offset on, without those at the end that say nothing."""
+    holders: bytes = b""
+    """Numbers of the pending acknowledgements, two bytes for each cell as in `Window`; empty if there are none."""
+    pending: Mapping[int, PendingAcknowledgement] = _NOTHING_PENDING
+    """Pending acknowledgements by number."""
 
 
 class Available(NamedTuple):
@@ -181,8 +229,10 @@ class SharePartition(Struct, frozen=True, kw_only=True):
     released. Not stored."""
     acquisitions: Mapping[int, Acquisition] = _NOTHING_HELD
     """Acquisitions that hold records, by number. Never changed, only replaced."""
+    pending: Mapping[int, PendingAcknowledgement] = _NOTHING_PENDING
+    """Acknowledgements in open transactions, by number. No acquisition has the same number."""
     last_number: int = 0
-    """Number of the newest acquisition."""
+    """Number of the newest acquisition or pending acknowledgement."""
 
     @property
     def start_offset(self) -> int:
@@ -205,6 +255,11 @@ class SharePartition(Struct, frozen=True, kw_only=True):
         return sum(each.held_count for each in self.acquisitions.values())
 
     @property
+    def pending_count(self) -> int:
+        """Number of records that open transactions have acknowledged."""
+        return sum(each.record_count for each in self.pending.values())
+
+    @property
     def delivery_complete_count(self) -> int:
         """Number of records in flight that are done, which the lag of the group leaves out (KIP-1226). It follows from
         the cells, so it is not stored."""
@@ -214,7 +269,10 @@ class SharePartition(Struct, frozen=True, kw_only=True):
     def durable_form(self) -> DurableForm:
         """The part that a restart brings back."""
         cells = self.window.cells.translate(_AS_STORED).rstrip(_NEVER_DELIVERED)
-        return DurableForm(self.state_epoch, self.leader_epoch, self.start_offset, cells)
+        form = DurableForm(self.state_epoch, self.leader_epoch, self.start_offset, cells)
+        if not self.pending:
+            return form
+        return form._replace(holders=_pending_holders(cells, self.window.holders), pending=self.pending)
 
     def available(self, in_flight_max: int) -> Available | None:
         """Return the offsets that may be acquired next, the first available ones in flight before new ones. None if
@@ -248,5 +306,48 @@ def restored(form: DurableForm) -> SharePartition:
     return SharePartition(
         state_epoch=form.state_epoch,
         leader_epoch=form.leader_epoch,
-        window=Window(form.start_offset, form.cells, bytes(2 * len(form.cells))),
+        window=Window(form.start_offset, form.cells, form.holders or bytes(2 * len(form.cells))),
+        pending=form.pending,
+        last_number=max(form.pending, default=0),
     )
+
+
+def runs_of(form: DurableForm) -> Iterator[tuple[int, int, int]]:
+    """Yield length, cell, and number of the pending acknowledgement of the runs of equal records. The number is 0 for a
+    record that is not pending."""
+    for run in _EQUAL_CELLS.finditer(form.cells):
+        begin, end = run.span()
+        cell = form.cells[begin]
+        if cell & _STATE_BITS != RecordState.TX_PENDING:
+            yield end - begin, cell, 0
+            continue
+        for held in _EQUAL_HOLDERS.finditer(form.holders, 2 * begin, 2 * end):
+            yield len(held[0]) // 2, cell, _NUMBER.unpack_from(held[0])[0]
+
+
+def form_of_runs(
+    form: DurableForm, runs: Iterable[tuple[int, int, int]], pending: Mapping[int, PendingAcknowledgement]
+) -> DurableForm:
+    """Return the form with these runs, as `runs_of` yields them, and the pending acknowledgements that they name, which
+    `pending` has without records."""
+    cells, holders, found = bytearray(), bytearray(), dict(pending)
+    for length, cell, number in runs:
+        cells += bytes((cell,)) * length
+        holders += _NUMBER.pack(number) * length
+        if number:
+            found[number] = with_records(found[number], length)
+    return form._replace(cells=bytes(cells), holders=bytes(holders) if found else b"", pending=found)
+
+
+def with_records(pending: PendingAcknowledgement, more: int) -> PendingAcknowledgement:
+    """Return a pending acknowledgement with so many more records."""
+    return replace(pending, record_count=pending.record_count + more)
+
+
+def _pending_holders(cells: bytes, holders: bytes) -> bytes:
+    """Return the holders of these cells, with 0 in place of acquisitions."""
+    masked = bytearray(2 * len(cells))
+    for run in _PENDING_CELLS.finditer(cells):
+        begin, end = run.span()
+        masked[2 * begin : 2 * end] = holders[2 * begin : 2 * end]
+    return bytes(masked)

@@ -17,6 +17,9 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     decide s 7 p1 p2               CommitBatch with these members
     give_up s                      AbortBatch of whatever is open
     cancel p1                      p1 gives its last call up
+    member w1 workers t            w1 becomes a member of the share group "workers" (leave w1: leaves it)
+    take w1 t-0                    w1 acquires records of t-0
+    acknowledge p1 w1 t-0 0-4 accept   w1 acknowledges them in the transaction of p1 (or reject)
     flush, flush 1, seal           make durable what is staged; its first group; end a turn of the loop
     settle                         flush until nothing follows
     markers                        flush once and show the markers that became durable
@@ -24,12 +27,14 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     backup                         copy the store
     restore                        lose the process and all since the last backup, and go on with that
     disk_error, disk_error keep=1  the next sync fails: the process ends, and starts again
-    unload orders                  let go of the shard of an id, a partition (t-0) or a group (group:name)
+    unload orders                  let go of the shard of an id, a partition (t-0), a group (group:name), or the share
+                                   partitions beside a partition (share:t-0)
     load orders                    read it from the store once more
     tick 500                       let time pass
     fetch t-0                      what a reader gets: read committed, or `uncommitted`, or `raw`
     producers t-0                  what a partition remembers of producers
-    show orders                    durable state of an id, a partition (t-0) or a group (group:name)
+    show orders                    durable state of an id, a partition (t-0), a group (group:name), or a partition as a share
+                                   group reads it (share:workers:t-0)
 
 A request is flushed once, so that its own answer can come; with `hold` it is not. `lost`: the answer never reaches the
 producer. `now`: refuse_concurrent. `deadline=500`: the caller waits that long. `as=7/3`: the identity shown, producer
@@ -55,6 +60,8 @@ from partition_log.requests import ProduceResult
 from partition_log.state import Isolation
 from tests.harness.calls import called
 from tests.harness.memory_store import MemoryStore
+from tests.harness.share_groups import ShareMember
+from tests.harness.share_script import SHARE_VERBS, show_share
 from tests.harness.shelf import MemoryShelf
 from tests.harness.shown import shown_entry, shown_identity, shown_producer, shown_transaction
 from tests.harness.world import TransactContents, World
@@ -124,6 +131,8 @@ class Script:
         self.transacts = 0
         """How many Transacts named themselves, because the script did not."""
         self.backup: MemoryStore | None = None
+        self.members: dict[str, ShareMember] = {}
+        """Members of share groups."""
         self._said: list[str] = []
 
     def run(self, text: str) -> list[str]:
@@ -485,7 +494,9 @@ def _remembered(script: Script, line: Line) -> None:
 
 def _show(script: Script, line: Line) -> None:
     (what,) = line.words
-    if what.startswith("group:"):
+    if what.startswith("share:"):
+        show_share(script, what)
+    elif what.startswith("group:"):
         view = script.world.inside.groups.view(what.removeprefix("group:"))
         committed = ", ".join(f"{partition} {offset}" for partition, offset in sorted(view.committed.items()))
         waiting = ", ".join(
@@ -533,6 +544,7 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "fetch": _fetch,
     "producers": _remembered,
     "show": _show,
+    **SHARE_VERBS,
 }
 
 

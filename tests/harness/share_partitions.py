@@ -14,12 +14,12 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Decision, Operation, ShardKey
 from coordinator_runtime.features import SHARE_GROUPS
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import ReleaseShares
+from coordinator_runtime.ports import CallContext, Committer, Membership, ReleaseShares
 from coordinator_runtime.store_features import StoreFeatures
 from group_coordinator.share_partitions import decisions
 from group_coordinator.share_partitions.places import share_shard
 from group_coordinator.share_partitions.records import ShareKey
-from group_coordinator.share_partitions.requests import Acknowledge, Acquire
+from group_coordinator.share_partitions.requests import Acknowledge, Acquire, TxnShareAcknowledge
 from group_coordinator.share_partitions.rules import AckBatch, Content, LogPosition, Read, Span, Terms
 from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import SharePartition
@@ -27,9 +27,10 @@ from partition_log.batches import batches
 from partition_log.requests import DeleteRecords, RecordsToDelete
 from partition_log.shard import LogShard
 from partition_log.state import PartitionHead
-from tests.harness.calls import partition_name
+from tests.harness.calls import called, partition_name
 from tests.harness.group_calls import ANYBODY
 from tests.harness.inside import WorldOptions
+from tests.harness.share_groups import ShareMember
 from tests.harness.world import World
 from txn_coordinator.state import Identity
 
@@ -158,8 +159,7 @@ class Shares:
 
     def acknowledging(self, member_id: str, *wanted: tuple[int, int, Sequence[int]]) -> Pending[None]:
         """The answer to a member that acknowledges: first offset, last offset and types of each batch."""
-        batches = tuple(AckBatch(first, last, tuple(types)) for first, last, types in wanted)
-        command = Acknowledge(member_id, batches, self.terms, self.allows_renewal)
+        command = Acknowledge(member_id, _batches(wanted), self.terms, self.allows_renewal)
         decide = partial(decisions.decide_acknowledge, key=self.key, command=command)
         return self.world.inside.runtime.write(Operation(self.shard_key, decide))
 
@@ -172,6 +172,23 @@ class Shares:
         except Refused as refused:
             return refused.code
         return ErrorCode.NONE
+
+    def acknowledging_in_transaction(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        member: ShareMember,
+        *wanted: tuple[int, int, Sequence[int]],
+        context: CallContext = ANYBODY,
+    ) -> Pending[None]:
+        """The answer to a member that acknowledges in a transaction, as in `acknowledging`."""
+        command = TxnShareAcknowledge(
+            self.group_id,
+            Committer(member.member_id, member.epoch),
+            Membership(transactional_id, *identity),
+            ((partition_name(self.partition), _batches(wanted)),),
+        )
+        return called(lambda: self.world.inside.core.groups.txn_shares.acknowledge(command, context))
 
     def end_member(self, member_id: str) -> None:
         """The membership ends, as the control plane tells it."""
@@ -192,3 +209,7 @@ class Shares:
         """The group follows the log start, without reading."""
         log_start_offset = self.head.log_start_offset
         self.ask(decisions.decide_move_log_start, key=self.key, log_start_offset=log_start_offset)
+
+
+def _batches(wanted: Sequence[tuple[int, int, Sequence[int]]]) -> tuple[AckBatch, ...]:
+    return tuple(AckBatch(first, last, tuple(types)) for first, last, types in wanted)

@@ -37,8 +37,10 @@ def shown_transaction(world: World, transaction: Transaction) -> str:
     elif transaction.next_producer_id != NO_PRODUCER_ID:
         parts.append(f"next {transaction.next_producer_id}/{transaction.next_producer_epoch}")
     waiting = sorted(world.partition_of(ordinal) for ordinal in transaction.partitions)
-    if waiting or transaction.groups:
-        parts.append("in " + " ".join([*waiting, *(f"group:{group}" for group in sorted(transaction.groups))]))
+    waiting += [f"group:{group}" for group in sorted(transaction.groups)]
+    waiting += [f"share:{group}:{world.partition_of(ordinal)}" for group, ordinal in sorted(transaction.shares)]
+    if waiting:
+        parts.append("in " + " ".join(waiting))
     if transaction.prepared_ms is not None:
         parts.append("prepared")
     parts.append(f"({transaction.cause})")

@@ -34,6 +34,7 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.store import Store, StoreFailed
 from coordinator_server.metrics.readings import TIMER_KINDS
+from group_coordinator.share_partitions.places import share_shard
 from partition_log.catalog.state import MorePartitions, NewTopic
 from partition_log.requests import (
     CreatePartitions,
@@ -195,7 +196,8 @@ class World:
         self._start_anew(down_ms=0)
 
     def unload(self, name: str) -> Pending[None]:
-        """Let go of the shard that a transactional id, a partition (`t-0`) or a group (`group:name`) is in."""
+        """Let go of the shard that a transactional id, a partition (`t-0`), a group (`group:name`), or the share
+        partitions of a partition (`share:t-0`) are in."""
         return self.inside.driver.loader.unload(self.shard_of(name))
 
     def load(self, name: str) -> Pending[None]:
@@ -206,6 +208,8 @@ class World:
         """Where a transactional id, a partition or a group lives."""
         if name.startswith("group:"):
             return self.inside.groups.router.shard_key(name.removeprefix("group:"))
+        if name.startswith("share:"):
+            return share_shard(self.shard_of(name.removeprefix("share:")).number)
         topic, _, number = name.rpartition("-")
         if topic and number.isdigit():
             return self.inside.catalog.place(*partition_name(name)).shard

@@ -9,7 +9,8 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Decision, Operation
-from coordinator_runtime.ports import CallContext, MarkerPort
+from coordinator_runtime.participants import MarkerPort, ShareKey
+from coordinator_runtime.ports import CallContext
 from tests.harness.inside import WorldOptions
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
@@ -45,6 +46,9 @@ class Stubborn:
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
         return self._markers.group_marker(group, marker)
+
+    def share_marker(self, share: ShareKey, marker: Marker) -> Operation:
+        return self._markers.share_marker(share, marker)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from coordinator_protocol.errors import Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.participants import ShareKey
 from coordinator_runtime.timeline import Journal
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import COUNTERS, CountersShard
@@ -40,6 +41,9 @@ class NoMarkers:
         return Operation(COUNTERS, lambda _shard, _turn: Decision())
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
+        return Operation(COUNTERS, lambda _shard, _turn: Decision())
+
+    def share_marker(self, share: ShareKey, marker: Marker) -> Operation:
         return Operation(COUNTERS, lambda _shard, _turn: Decision())
 
 

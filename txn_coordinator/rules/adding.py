@@ -6,16 +6,18 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, NotInTransaction, Refused
 from coordinator_protocol.limits import Limits
+from coordinator_runtime.participants import ShareKey
 from txn_coordinator.fencing import not_current
 from txn_coordinator.rules.ending import being_completed, check_not_decided
 from txn_coordinator.state import DECIDED, Identity, Transaction, TransactionState, step
 
 
 class Additions(Struct, frozen=True, kw_only=True, gc=False):
-    """Partitions and groups that a request adds to the transaction."""
+    """Participants that a request adds to the transaction."""
 
     partitions: frozenset[int] = frozenset()
     groups: frozenset[str] = frozenset()
+    shares: frozenset[ShareKey] = frozenset()
 
 
 def add(
@@ -46,14 +48,20 @@ def with_additions(
         # Even an existing partition or group may not be added again: a success would let a batch in.
         raise _closed(current)
     is_open = current.state is TransactionState.ONGOING
-    if is_open and additions.partitions <= current.partitions and additions.groups <= current.groups:
+    if (
+        is_open
+        and additions.partitions <= current.partitions
+        and additions.groups <= current.groups
+        and additions.shares <= current.shares
+    ):
         return None
     partitions = current.partitions | additions.partitions
-    groups = current.groups | additions.groups
-    if len(partitions) + len(groups) > limits.partitions_per_transaction_max:
+    groups, shares = current.groups | additions.groups, current.shares | additions.shares
+    count = len(partitions) + len(groups) + len(shares)
+    if count > limits.partitions_per_transaction_max:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"the transaction would have {len(partitions) + len(groups)} partitions and groups; "
+            f"the transaction would have {count} partitions and groups; "
             f"at most {limits.partitions_per_transaction_max} are allowed",
         )
     return step(
@@ -61,6 +69,7 @@ def with_additions(
         TransactionState.ONGOING,
         partitions=partitions,
         groups=groups,
+        shares=shares,
         start_ms=current.start_ms if is_open else now_ms,
         last_update_ms=now_ms,
         client_txn_version=client_txn_version,

@@ -17,6 +17,7 @@ from msgspec import Struct
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.participants import ShareKey
 from txn_coordinator.fencing import fenced, not_current, wrong_producer_id
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.state import (
@@ -37,6 +38,7 @@ AllocateProducerId = Callable[[], int]
 
 _NO_PARTITIONS: Final[frozenset[int]] = frozenset()
 _NO_GROUPS: Final[frozenset[str]] = frozenset()
+_NO_SHARES: Final[frozenset[ShareKey]] = frozenset()
 
 
 class EndVerdict(Enum):
@@ -186,6 +188,7 @@ def complete(decided: Transaction, *, now_ms: int) -> Transaction:
         next_producer_epoch=NO_EPOCH,
         partitions=_NO_PARTITIONS,
         groups=_NO_GROUPS,
+        shares=_NO_SHARES,
         last_update_ms=now_ms,
         txn_epoch=NO_EPOCH,
         prepared_ms=None,

@@ -19,7 +19,8 @@ from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Operation, ShardRouter, Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, MarkerPort, Permission, ResourceType
+from coordinator_runtime.participants import MarkerPort, ShareKey
+from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, Permission, ResourceType
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.build import SERVICES
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer
@@ -75,7 +76,7 @@ class Refusing:
     """A marker port with participants that refuse. Defects of theirs too, so it takes any exception."""
 
     port: MarkerPort
-    refused: dict[int | str, Exception] = field(default_factory=dict)
+    refused: dict[int | str | ShareKey, Exception] = field(default_factory=dict)
     tried: int = 0
     """Markers that were sent so far."""
 
@@ -88,7 +89,10 @@ class Refusing:
     def group_marker(self, group: str, marker: Marker) -> Operation:
         return self._unless_refused(group, self.port.group_marker(group, marker))
 
-    def _unless_refused(self, participant: int | str, operation: Operation) -> Operation:
+    def share_marker(self, share: ShareKey, marker: Marker) -> Operation:
+        return self._unless_refused(share, self.port.share_marker(share, marker))
+
+    def _unless_refused(self, participant: int | str | ShareKey, operation: Operation) -> Operation:
         self.tried += 1
         if participant not in self.refused:
             return operation

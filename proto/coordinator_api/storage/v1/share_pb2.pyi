@@ -13,17 +13,18 @@ import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class SharePartitionValue(_message.Message):
     """Value of record type SHARE_PARTITION; the key is the ordinal of the partition, and the group id. What members hold is
-    not stored: such a record is available here, without the delivery under way.
+    not stored: such a record is available here, without the delivery under way. What an open transaction has acknowledged
+    is stored.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -33,6 +34,8 @@ class SharePartitionValue(_message.Message):
     START_OFFSET_FIELD_NUMBER: _builtins.int
     RUN_LENGTHS_FIELD_NUMBER: _builtins.int
     RUN_CELLS_FIELD_NUMBER: _builtins.int
+    RUN_PENDING_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
     state_epoch: _builtins.int
     leader_epoch: _builtins.int
     """Leader epoch of the newest records that were acquired."""
@@ -44,6 +47,12 @@ class SharePartitionValue(_message.Message):
     def run_lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Lengths of the runs of equal records from the start offset on, in offsets."""
 
+    @_builtins.property
+    def run_pending(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each run the number of its pending acknowledgement, 0 = none. Empty if there are none."""
+
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingAcknowledgement]: ...
     def __init__(
         self,
         *,
@@ -52,13 +61,63 @@ class SharePartitionValue(_message.Message):
         start_offset: _builtins.int | None = ...,
         run_lengths: _abc.Iterable[_builtins.int] | None = ...,
         run_cells: _builtins.bytes = ...,
+        run_pending: _abc.Iterable[_builtins.int] | None = ...,
+        pending: _abc.Iterable[Global___PendingAcknowledgement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_start_offset", b"_start_offset", "start_offset", b"start_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_offset", b"_start_offset", "leader_epoch", b"leader_epoch", "run_cells", b"run_cells", "run_lengths", b"run_lengths", "start_offset", b"start_offset", "state_epoch", b"state_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_offset", b"_start_offset", "leader_epoch", b"leader_epoch", "pending", b"pending", "run_cells", b"run_cells", "run_lengths", b"run_lengths", "run_pending", b"run_pending", "start_offset", b"start_offset", "state_epoch", b"state_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__start_offset: _TypeAlias = _typing.Literal["start_offset"]  # noqa: Y015
     _WhichOneofArgType__start_offset: _TypeAlias = _typing.Literal["_start_offset", b"_start_offset"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_offset) -> _WhichOneofReturnType__start_offset | None: ...
 
 Global___SharePartitionValue: _TypeAlias = SharePartitionValue  # noqa: Y015
+
+@_typing.final
+class PendingAcknowledgement(_message.Message):
+    """Records that one transaction acknowledged with one outcome. They are in the state TX_PENDING (5) until its marker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
+    AFTER_CSN_FIELD_NUMBER: _builtins.int
+    IS_REJECTION_FIELD_NUMBER: _builtins.int
+    DELIVERY_COUNT_LIMIT_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Number by which the runs name it."""
+    transactional_id: _builtins.str
+    producer_id: _builtins.int
+    producer_epoch: _builtins.int
+    coordinator_shard: _builtins.int
+    """Coordinator shard of the transactional id, and its last outcome before: only a marker of that shard with a greater
+    csn settles the records.
+    """
+    after_csn: _builtins.int
+    is_rejection: _builtins.bool
+    """A commit archives the records, instead of acknowledging them."""
+    delivery_count_limit: _builtins.int
+    """Number of deliveries after which an abort archives a record."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        transactional_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        coordinator_shard: _builtins.int = ...,
+        after_csn: _builtins.int = ...,
+        is_rejection: _builtins.bool = ...,
+        delivery_count_limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_csn", b"after_csn", "coordinator_shard", b"coordinator_shard", "delivery_count_limit", b"delivery_count_limit", "is_rejection", b"is_rejection", "number", b"number", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PendingAcknowledgement: _TypeAlias = PendingAcknowledgement  # noqa: Y015

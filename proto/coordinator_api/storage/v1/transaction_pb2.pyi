@@ -49,6 +49,7 @@ class TransactionValue(_message.Message):
     TRANSACT_ID_FIELD_NUMBER: _builtins.int
     MEMBER_BATCH_ID_FIELD_NUMBER: _builtins.int
     MEMBER_ATTEMPT_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     last_producer_epoch: _builtins.int
@@ -97,6 +98,10 @@ class TransactionValue(_message.Message):
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups whose offsets are in the transaction."""
 
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___SharesOfGroup]:
+        """Share partitions with records acknowledged in the transaction. Only in stores with the feature `share_groups`."""
+
     def __init__(
         self,
         *,
@@ -125,10 +130,11 @@ class TransactionValue(_message.Message):
         transact_id: _builtins.bytes = ...,
         member_batch_id: _builtins.int | None = ...,
         member_attempt: _builtins.str = ...,
+        shares: _abc.Iterable[Global___SharesOfGroup] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_member_batch_id", b"_member_batch_id", "_prepared_ms", b"_prepared_ms", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "member_batch_id", b"member_batch_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_member_batch_id", b"_member_batch_id", "_prepared_ms", b"_prepared_ms", "cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "member_attempt", b"member_attempt", "member_batch_id", b"member_batch_id", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prepared_ms", b"prepared_ms", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "transact_id", b"transact_id", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_member_batch_id", b"_member_batch_id", "_prepared_ms", b"_prepared_ms", "cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "member_attempt", b"member_attempt", "member_batch_id", b"member_batch_id", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prepared_ms", b"prepared_ms", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "shares", b"shares", "start_ms", b"start_ms", "state", b"state", "transact_id", b"transact_id", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["init_ongoing_producer_epoch"]  # noqa: Y015
     _WhichOneofArgType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch"]  # noqa: Y015
@@ -148,6 +154,33 @@ class TransactionValue(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prepared_ms) -> _WhichOneofReturnType__prepared_ms | None: ...
 
 Global___TransactionValue: _TypeAlias = TransactionValue  # noqa: Y015
+
+@_typing.final
+class SharesOfGroup(_message.Message):
+    """Share partitions of one share group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partition ordinals."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SharesOfGroup: _TypeAlias = SharesOfGroup  # noqa: Y015
 
 @_typing.final
 class SinkValue(_message.Message):

@@ -1,0 +1,169 @@
+"""Use case TxnShareAcknowledge: records are acknowledged in a transaction, together with the results of processing them.
+
+One operation adds the share partitions to the transaction, checks the member, and lets the records wait for the marker.
+So no acknowledgement comes after the end of its transaction, and none is left without a marker.
+
+Source: spec groups 6.5, 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from coordinator_protocol.errors import Refused
+from coordinator_protocol.names import check_group_id, check_transactional_id
+from coordinator_runtime.decision import (
+    CATALOG_KEY,
+    Decision,
+    Operation,
+    ShardRouter,
+    TransactionInTheWay,
+    Turn,
+    once_durable,
+)
+from coordinator_runtime.participants import ShareKey, ShareVerifier
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    OutcomeNumber,
+    PartitionHomes,
+    PartitionName,
+    PartitionRef,
+    Permission,
+    ResourceType,
+    TopicCatalog,
+    require,
+    unknown_topic_id,
+)
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.transact import PartRefused
+from group_coordinator.committed.decisions import check_identity, check_names
+from group_coordinator.committed.service import Placing
+from group_coordinator.share.decisions import decide_check_member
+from group_coordinator.share_partitions.decisions import decide_acknowledge_in_transaction
+from group_coordinator.share_partitions.places import share_shard
+from group_coordinator.share_partitions.requests import TxnAcknowledge, TxnShareAcknowledge
+from group_coordinator.share_partitions.rules import AckBatch, check_transactional_batches
+from group_coordinator.share_partitions.shard import ShareShard
+from group_coordinator.share_partitions.state import AcknowledgingTransaction
+
+_Placed = tuple[PartitionRef, tuple[AckBatch, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnSharePorts:
+    """Other parts of the server that the use case needs."""
+
+    authorizer: Authorizer
+    catalog: TopicCatalog
+    homes: PartitionHomes
+    verifier: ShareVerifier
+
+
+class TxnShareService:
+    """Acknowledgements in transactions. The reply comes when everything it rests on is durable."""
+
+    def __init__(self, runtime: Runtime, group_router: ShardRouter, ports: TxnSharePorts) -> None:
+        self._runtime = runtime
+        self._group_router = group_router
+        self._ports = ports
+        self._placing = Placing(ports.catalog, ports.authorizer)
+
+    def acknowledge(self, command: TxnShareAcknowledge, context: CallContext) -> Pending[None]:
+        """Let records wait for the end of a transaction: those of all partitions, or none.
+
+        The same operation adds the share partitions to the transaction. A client of version 1 must have added the group
+        before.
+
+        Raises Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as
+        `check_names`, `check_identity` and `rules.check_transactional_batches`, as `ShareVerifier`,
+        `decide_check_member` and `decide_acknowledge_in_transaction`. A refusal because of one partition names it."""
+        membership, group_id = command.membership, command.group_id
+
+        def ask() -> None:
+            authorizer = self._ports.authorizer
+            name = membership.transactional_id
+            require(authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+            require(authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+
+        ask()
+        check_transactional_id(membership.transactional_id)
+        check_group_id(group_id)
+        check_identity(membership)
+        names = [name for name, _batches in command.partitions]
+        check_names(names)
+        for name, batches in command.partitions:
+            try:
+                check_transactional_batches(batches)
+            except Refused as refusal:
+                raise PartRefused.naming(name, refusal) from refusal
+        try:
+            placed = self._place(command, context)
+        except Refused as refusal:
+            # It may rest on a change of the catalog that is not durable yet.
+            return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
+        if not placed:
+            return settled(None)
+
+        def ask_again() -> None:
+            ask()
+            for ref, _batches in placed:
+                require(self._ports.authorizer, context, Permission.READ, ResourceType.TOPIC, ref.topic)
+
+        operation = self._ports.verifier.add_shares(
+            membership,
+            frozenset(ShareKey(group_id, ref.ordinal) for ref, _batches in placed),
+            partial(self._acknowledge, command, placed),
+            verified_group=group_id if context.client_txn_version == 1 else None,
+        )
+        park_key = TransactionInTheWay(membership.transactional_id)
+        return self._runtime.write(operation, context, park_key=park_key, ask_again=ask_again)
+
+    def _place(self, command: TxnShareAcknowledge, context: CallContext) -> list[_Placed]:
+        """Return the partitions with their acknowledgements. Raises Refused for the first one that does not exist, or
+        that the caller may not read."""
+        placed: list[_Placed] = []
+        for name, batches in command.partitions:
+            (ref,) = self._placing.place([name], Permission.READ, context)
+            if isinstance(ref, Refused):
+                raise PartRefused.naming(name, ref)
+            if batches:
+                placed.append((ref, batches))
+        return placed
+
+    def _acknowledge(self, command: TxnShareAcknowledge, placed: Sequence[_Placed], last: OutcomeNumber) -> Decision:
+        """Return the decision once the share partitions are in the transaction, whose id has this last outcome."""
+        membership, committer, group_id = command.membership, command.committer, command.group_id
+        member = Operation(
+            self._group_router.shard_key(group_id), partial(decide_check_member, group_id=group_id, committer=committer)
+        )
+        transaction = AcknowledgingTransaction(
+            membership.transactional_id, membership.producer_id, membership.producer_epoch, last
+        )
+        return Decision(
+            joins=(
+                member,
+                *(
+                    self._pending(group_id, ref, TxnAcknowledge(committer.member_id, batches, transaction))
+                    for ref, batches in placed
+                ),
+            )
+        )
+
+    def _pending(self, group_id: str, ref: PartitionRef, command: TxnAcknowledge) -> Operation:
+        number = self._ports.homes.shard_number(ref.ordinal)
+        if number is None:
+            # The topic was deleted while the call waited. One of the same name has other records.
+            return once_durable(CATALOG_KEY, PartRefused.naming(ref, unknown_topic_id(ref.topic_id)))
+        key = ShareKey(group_id, ref.ordinal)
+
+        def decide(shard: ShareShard, turn: Turn) -> Decision:
+            try:
+                return decide_acknowledge_in_transaction(shard, turn, key=key, command=command)
+            except Refused as refusal:
+                raise PartRefused.naming(ref, refusal) from refusal
+
+        return Operation(share_shard(number), decide)

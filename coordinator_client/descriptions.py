@@ -77,7 +77,7 @@ class TransactionStep:
     """Identity that the step fenced: no request that shows it is accepted any more. None if the step fenced no
     identity."""
     participants: int
-    """Number of partitions and groups in the transaction."""
+    """Number of partitions, groups, and partitions of share groups in the transaction."""
     csn: int
     """Commit sequence number of the outcome; 0 = none is decided."""
 
@@ -95,6 +95,8 @@ class TransactionDescription:
     partitions: tuple[tuple[str, int], ...]
     """(topic, partition) in the transaction; in a Prepare state only those without a marker yet."""
     groups: tuple[str, ...]
+    shares: tuple[tuple[str, str, int], ...]
+    """(share group, topic, partition) of records acknowledged in the transaction."""
     csn: int
     """Commit sequence number of the last outcome decided for this id, which orders the outcomes of the id; 0 = none
     yet."""
@@ -164,6 +166,12 @@ def transaction_description(found: txn.TransactionDescription) -> TransactionDes
         producer_epoch=found.producer_epoch,
         partitions=tuple((topic.topic, partition) for topic in found.topics for partition in topic.partitions),
         groups=tuple(found.groups),
+        shares=tuple(
+            (share.group_id, topic.topic, partition)
+            for share in found.shares
+            for topic in share.topics
+            for partition in topic.partitions
+        ),
         csn=found.csn,
         last_update_ms=found.last_update_ms,
         age_ms=found.age_ms if found.HasField("age_ms") else None,

@@ -1,4 +1,4 @@
-"""Use case TxnShareAcknowledge: records are acknowledged in a transaction, together with the results of processing them.
+"""Use case TxnShareAcknowledge: a worker acknowledges records in the transaction in which it writes its results.
 
 One operation adds the share partitions to the transaction, checks the member, and lets the records wait for the marker.
 So no acknowledgement comes after the end of its transaction, and none is left without a marker.
@@ -30,7 +30,6 @@ from coordinator_runtime.ports import (
     CallContext,
     OutcomeNumber,
     PartitionHomes,
-    PartitionName,
     PartitionRef,
     Permission,
     ResourceType,

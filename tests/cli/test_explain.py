@@ -18,6 +18,7 @@ OWNER = TransactionDescription(
     producer_epoch=2,
     partitions=(("orders", 0),),
     groups=(),
+    shares=(),
     csn=0,
     last_update_ms=1_000,
     age_ms=15_000,

@@ -33,8 +33,8 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     tick 500                       let time pass
     fetch t-0                      what a reader gets: read committed, or `uncommitted`, or `raw`
     producers t-0                  what a partition remembers of producers
-    show orders                    durable state of an id, a partition (t-0), a group (group:name), or a partition as a share
-                                   group reads it (share:workers:t-0)
+    show orders                    durable state of an id, a partition (t-0), a group (group:name), or a partition as a
+                                   share group reads it (share:workers:t-0)
 
 A request is flushed once, so that its own answer can come; with `hold` it is not. `lost`: the answer never reaches the
 producer. `now`: refuse_concurrent. `deadline=500`: the caller waits that long. `as=7/3`: the identity shown, producer

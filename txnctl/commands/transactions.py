@@ -140,6 +140,7 @@ def describe(
         Column("Waits for an outside decision", "two_phase"),
         Column("Partitions", "partitions", _partition_names),
         Column("Groups", "groups"),
+        Column("Share groups", "shares", _share_names),
         Column("Last outcome (csn)", "csn"),
         Column("Last change", "last_update_ms", moment),
     )
@@ -235,6 +236,10 @@ def described(found: sdk.TransactionDescription) -> Row:
         "prepared_ms": found.prepared_ms,
         "partitions": [{"topic": topic, "partition": partition} for topic, partition in found.partitions],
         "groups": list(found.groups),
+        "shares": [
+            {"group_id": group_id, "topic": topic, "partition": partition}
+            for group_id, topic, partition in found.shares
+        ],
         "csn": found.csn or None,
         "last_update_ms": found.last_update_ms,
         **_history(found),
@@ -259,6 +264,7 @@ _NOTHING_KNOWN: Final[Row] = {
     "prepared_ms": None,
     "partitions": [],
     "groups": [],
+    "shares": [],
     "csn": None,
     "last_update_ms": None,
 }
@@ -288,6 +294,11 @@ def timeout_words(timeout_ms: Value) -> str:
 def _partition_names(value: Value) -> str:
     assert isinstance(value, list)
     return ", ".join(f"{place['topic']}-{place['partition']}" for place in value) or "none"
+
+
+def _share_names(value: Value) -> str:
+    assert isinstance(value, list)
+    return ", ".join(f"{share['group_id']} in {share['topic']}-{share['partition']}" for share in value) or "none"
 
 
 _STEPS = 20

@@ -133,7 +133,8 @@ class _Verification:
             self._checked(
                 lambda check: audit_shares(self._rows, self._heads, check),
                 "shares",
-                "what share groups know of a partition lies within its log",
+                "what share groups know of a partition lies within its log, and what waits there for a transaction has"
+                " one",
                 "share partitions",
             ),
             self._checked(

@@ -1536,6 +1536,7 @@ class TransactionDescription(_message.Message):
     CLIENT_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
     HISTORY_COMPLETE_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
     error_class: _common_pb2.ErrorClass.ValueType
@@ -1580,6 +1581,10 @@ class TransactionDescription(_message.Message):
         TRANSACTIONAL_ID_NOT_FOUND.
         """
 
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___SharesInTransaction]:
+        """Share groups with records acknowledged in the transaction."""
+
     def __init__(
         self,
         *,
@@ -1603,10 +1608,11 @@ class TransactionDescription(_message.Message):
         client_producer_epoch: _builtins.int | None = ...,
         history: _abc.Iterable[Global___TransactionStep] | None = ...,
         history_complete: _builtins.bool = ...,
+        shares: _abc.Iterable[Global___SharesInTransaction] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_client_producer_epoch", b"_client_producer_epoch", "_client_producer_id", b"_client_producer_id", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "client_producer_epoch", b"client_producer_epoch", "client_producer_id", b"client_producer_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_client_producer_epoch", b"_client_producer_epoch", "_client_producer_id", b"_client_producer_id", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "client_producer_epoch", b"client_producer_epoch", "client_producer_id", b"client_producer_id", "csn", b"csn", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "groups", b"groups", "history", b"history", "history_complete", b"history_complete", "last_update_ms", b"last_update_ms", "prepared_ms", b"prepared_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "topics", b"topics", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id", "two_phase", b"two_phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_client_producer_epoch", b"_client_producer_epoch", "_client_producer_id", b"_client_producer_id", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "client_producer_epoch", b"client_producer_epoch", "client_producer_id", b"client_producer_id", "csn", b"csn", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "groups", b"groups", "history", b"history", "history_complete", b"history_complete", "last_update_ms", b"last_update_ms", "prepared_ms", b"prepared_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "shares", b"shares", "start_ms", b"start_ms", "state", b"state", "topics", b"topics", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id", "two_phase", b"two_phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__age_ms: _TypeAlias = _typing.Literal["age_ms"]  # noqa: Y015
     _WhichOneofArgType__age_ms: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms"]  # noqa: Y015
@@ -1626,6 +1632,29 @@ class TransactionDescription(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prepared_ms) -> _WhichOneofReturnType__prepared_ms | None: ...
 
 Global___TransactionDescription: _TypeAlias = TransactionDescription  # noqa: Y015
+
+@_typing.final
+class SharesInTransaction(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]: ...
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        topics: _abc.Iterable[_common_pb2.TopicPartitions] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SharesInTransaction: _TypeAlias = SharesInTransaction  # noqa: Y015
 
 @_typing.final
 class TransactionStep(_message.Message):
@@ -1663,7 +1692,7 @@ class TransactionStep(_message.Message):
     """The identity that the step fenced: requests that still show it are refused. Absent: none."""
     fenced_producer_epoch: _builtins.int
     participant_count: _builtins.int
-    """Number of partitions and groups in the transaction after the step."""
+    """Number of partitions, groups, and partitions of share groups in the transaction after the step."""
     csn: _builtins.int
     """Number of the outcome, where one is decided; else 0."""
     def __init__(

@@ -18,8 +18,8 @@ from coordinator_core.shards import leave_markers_to_the_next_load
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Operation, ShardRouter, Turn
-from coordinator_runtime.pending import Pending
 from coordinator_runtime.participants import MarkerPort, ShareKey
+from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, Permission, ResourceType
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.build import SERVICES

@@ -35,7 +35,8 @@ LETTERS = {
 
 def picture(partition: SharePartition) -> str:
     """The start offset, and then state and deliveries of each record in flight: `a` is held by the member "a", `.` is
-    available, `+` acknowledged, `x` archived, `?` acknowledged in an open transaction. Held records before the start offset come first, each with its offset."""
+    available, `+` acknowledged, `x` archived, `?` acknowledged in an open transaction. Held records before the start
+    offset come first, each with its offset."""
     behind = [
         f"{offset}{cell}"
         for window in partition.behind

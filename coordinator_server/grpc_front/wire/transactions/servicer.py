@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, TypeAlias, TypeVar
 
 from coordinator_api.v1 import log_pb2, transaction_pb2
@@ -369,6 +371,8 @@ def description(described: requests.Description) -> transaction_pb2.TransactionD
         )
         if transaction.is_kept:
             message.client_producer_id, message.client_producer_epoch = transaction.client_identity
+        for group_id, shares in groupby(described.shares, itemgetter(0)):
+            message.shares.add(group_id=group_id, topics=topic_partitions([ref for _group, ref in shares]))
     set_error(message, Method.DESCRIBE_TRANSACTIONS, described.error)
     if described.history is not None:
         message.history_complete = described.history.is_complete

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from group_coordinator.share_partitions.rules import AckBatch, AckType, Content, Read, Span, Terms
-from group_coordinator.share_partitions.state import RecordState
+from group_coordinator.share_partitions.state import AcknowledgingTransaction, RecordState
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = (
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED, TX_PENDING = (
     RecordState.AVAILABLE,
     RecordState.ACQUIRED,
     RecordState.ACKNOWLEDGED,
     RecordState.ARCHIVED,
+    RecordState.TX_PENDING,
 )
 
 
@@ -68,12 +69,22 @@ class Hold:
 
 
 @dataclass
+class Pending:
+    """What a transaction does with a record when it commits."""
+
+    transaction: AcknowledgingTransaction
+    is_rejection: bool
+    limit: int
+
+
+@dataclass
 class Entry:
     """One offset in flight."""
 
     state: RecordState
     deliveries: int
     hold: Hold | None = None
+    pending: Pending | None = None
 
 
 class NotAllowed(Exception):
@@ -92,7 +103,7 @@ class Model:
 
     def picture(self) -> str:
         """The line that `pictures.picture` makes of it."""
-        letters = {AVAILABLE: ".", ACKNOWLEDGED: "+", ARCHIVED: "x"}
+        letters = {AVAILABLE: ".", ACKNOWLEDGED: "+", ARCHIVED: "x", TX_PENDING: "?"}
 
         def shown(entry: Entry) -> str:
             return f"{entry.hold.member if entry.hold else letters[entry.state]}{entry.deliveries}"
@@ -167,6 +178,55 @@ class Model:
                 self._done(at, ARCHIVED, "gap" if kind is AckType.GAP else "rejected")
         self._go_on()
 
+    def acknowledge_in_transaction(
+        self, member: str, batches: Sequence[AckBatch], transaction: AcknowledgingTransaction
+    ) -> None:
+        """All or nothing."""
+        kinds = {kind for batch in batches for kind in batch.types}
+        offsets = [at for batch in batches for at in range(batch.first_offset, batch.last_offset + 1)]
+        if not kinds <= {AckType.ACCEPT, AckType.REJECT}:
+            raise NotAllowed
+        known = [at for at, entry in self.entries.items() if at < self.start and entry.hold]
+        if any(batch.last_offset >= self.end or batch.last_offset < min([self.start, *known]) for batch in batches):
+            raise NotAllowed
+        if any(at >= self.start and not self._may_wait(at, member, transaction) for at in offsets):
+            raise NotAllowed
+        for batch in batches:
+            for at in range(batch.first_offset, batch.last_offset + 1):
+                kind = AckType(batch.types[0 if len(batch.types) == 1 else at - batch.first_offset])
+                self._wait(at, member, Pending(transaction, kind is AckType.REJECT, 0))
+        self._go_on()
+
+    def _may_wait(self, at: int, member: str, transaction: AcknowledgingTransaction) -> bool:
+        pending = self.entries[at].pending
+        return self._is_held_by(at, member) or (pending is not None and pending.transaction == transaction)
+
+    def _wait(self, at: int, member: str, pending: Pending) -> None:
+        entry = self.entries.get(at)
+        if at < self.start:
+            if self._is_held_by(at, member):
+                self._done(at, ARCHIVED, "log_start")
+            return
+        assert entry is not None
+        before = entry.hold or entry.pending
+        assert before is not None
+        pending.limit = before.limit
+        self.entries[at] = Entry(TX_PENDING, entry.deliveries, pending=pending)
+
+    def settle(self, transaction: AcknowledgingTransaction, *, is_commit: bool) -> None:
+        """The transaction ends."""
+        for at, entry in list(self.entries.items()):
+            pending = entry.pending
+            if pending is None or pending.transaction != transaction:
+                continue
+            if is_commit:
+                self._done(at, *(ARCHIVED, "rejected") if pending.is_rejection else (ACKNOWLEDGED, "accepted"))
+            elif entry.deliveries >= pending.limit:
+                self._done(at, ARCHIVED, "delivery_limit")
+            else:
+                self.entries[at] = Entry(AVAILABLE, entry.deliveries)
+        self._go_on()
+
     def _is_held_by(self, at: int, member: str) -> bool:
         entry = self.entries.get(at)
         return entry is not None and entry.hold is not None and entry.hold.member == member
@@ -197,7 +257,7 @@ class Model:
 
     def move_log_start(self, offset: int) -> None:
         for at in range(self.start, offset):
-            if at >= self.end or self.entries[at].state is AVAILABLE:
+            if at >= self.end or self.entries[at].state in (AVAILABLE, TX_PENDING):
                 self.entries.setdefault(at, Entry(AVAILABLE, 0))
                 self._done(at, ARCHIVED, "log_start")
         self.start = max(self.start, offset)

@@ -16,14 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator_protocol.errors import Refused
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.ports import OutcomeNumber
 from group_coordinator.share_partitions import rules
 from group_coordinator.share_partitions.draft import ShareChange
 from group_coordinator.share_partitions.rules import AckBatch, Content, LogPosition, Terms
-from group_coordinator.share_partitions.state import SharePartition, Window, restored
+from group_coordinator.share_partitions.state import AcknowledgingTransaction, SharePartition, Window, restored
 from tests.groups.share_partitions.model import ACKNOWLEDGED, Log, Model, NotAllowed
 from tests.groups.share_partitions.pictures import picture
 
 MEMBERS = "abc"
+PRODUCERS = (7, 8)
 RECORDS = Content.RECORDS
 contents = st.sampled_from((RECORDS, RECORDS, RECORDS, Content.NOTHING, Content.ABORTED))
 logs = st.lists(
@@ -36,7 +39,21 @@ logs = st.lists(
 )
 commands = st.lists(
     st.tuples(
-        st.sampled_from(("acquire", "acquire", "acquire", "acknowledge", "acknowledge", "member", "lock", "rare")),
+        st.sampled_from(
+            (
+                "acquire",
+                "acquire",
+                "acquire",
+                "acknowledge",
+                "acknowledge",
+                "wait",
+                "wait",
+                "marker",
+                "member",
+                "lock",
+                "rare",
+            )
+        ),
         st.integers(0, 2**32),
     ),
     max_size=60,
@@ -57,6 +74,9 @@ class Queue:
         self.deliveries: Counter[int] = Counter()
         """Deliveries of each offset, as a restart lets them be counted."""
         self.random = Random(0)
+        self.csns = dict.fromkeys(PRODUCERS, 0)
+        """Last outcome of each producer, which keeps its epoch as a client of version 1 does."""
+        self.last_csn = 0
 
     def play(self, commands: Sequence[tuple[str, int]]) -> None:
         for command, seed in commands:
@@ -64,6 +84,8 @@ class Queue:
             {
                 "acquire": self.acquire,
                 "acknowledge": self.acknowledge,
+                "wait": self.acknowledge_in_transaction,
+                "marker": self.marker,
                 "member": self.release_member,
                 "lock": self.lock_due,
                 "rare": self.random.choice((self.restart, self.move_log_start)),
@@ -113,6 +135,37 @@ class Queue:
                 self.model.acknowledge(member, batches, self.terms)
         else:
             self.expect(change, lambda: self.model.acknowledge(member, batches, self.terms))
+
+    def acknowledge_in_transaction(self) -> None:
+        member, batches = self.random_batches() if self.random.random() < 0.3 else self.fitting_batches()
+        if self.random.random() < 0.9:
+            batches = [each._replace(types=[1 if kind in (1, 2) else 3 for kind in each.types]) for each in batches]
+        transaction = self.transaction(self.random.choice(PRODUCERS))
+        try:
+            change = rules.acknowledge_in_transaction(self.partition, member, batches, transaction)
+        except Refused:
+            with pytest.raises(NotAllowed):
+                self.model.acknowledge_in_transaction(member, batches, transaction)
+        else:
+            self.expect(change, lambda: self.model.acknowledge_in_transaction(member, batches, transaction))
+
+    def transaction(self, producer_id: int) -> AcknowledgingTransaction:
+        """The open one of a producer, or its next."""
+        return AcknowledgingTransaction("worker", producer_id, 0, OutcomeNumber(0, self.csns[producer_id]))
+
+    def marker(self) -> None:
+        """The transaction of a producer ends, and its marker comes again now or later."""
+        producer_id, is_commit = self.random.choice(PRODUCERS), self.random.random() < 0.5
+        if self.random.random() < 0.3:
+            late = self.random.randint(0, self.csns[producer_id])
+            self.expect(rules.settle(self.partition, _marker(producer_id, late, is_commit=is_commit)), lambda: None)
+            return
+        ended = self.transaction(producer_id)
+        self.last_csn += 1
+        self.csns[producer_id] = self.last_csn
+        marker = _marker(producer_id, self.last_csn, is_commit=is_commit)
+        self.expect(rules.settle(self.partition, marker), lambda: self.model.settle(ended, is_commit=is_commit))
+        assert rules.settle(self.partition, marker).partition == self.partition, "a marker settles once"
 
     def random_batches(self) -> tuple[str, list[AckBatch]]:
         batches, at = [], self.random.randint(max(0, self.model.start - 2), self.model.start + 4)
@@ -179,13 +232,19 @@ class Queue:
         assert picture(partition) == self.model.picture()
         assert partition.durable_form == self.stored, "what a restart must bring back is stored"
         held = sum(1 for entry in self.model.entries.values() if entry.hold)
-        assert partition.held_count == held
+        pending = sum(1 for entry in self.model.entries.values() if entry.pending)
+        assert (partition.held_count, partition.pending_count) == (held, pending)
+        assert restored(self.stored).durable_form == self.stored
         assert set(range(self.model.start)) <= self.model.reasons.keys() | {
             at for at, entry in self.model.entries.items() if entry.hold
         }, "what the start offset has passed is done, or held"
 
     def drain(self) -> None:
-        """Let one member acknowledge all that is left."""
+        """End all transactions, and let one member acknowledge all that is left."""
+        for producer_id in PRODUCERS:
+            ended, marker = self.transaction(producer_id), _marker(producer_id, self.last_csn + 1, is_commit=False)
+            self.expect(rules.settle(self.partition, marker), lambda t=ended: self.model.settle(t, is_commit=False))  # type: ignore[misc]
+        assert not self.partition.pending, "nothing waits for ever"
         for member in MEMBERS:
             self.expect(rules.release_member(self.partition, member), lambda m=member: self.model.release_member(m))  # type: ignore[misc]
         while (
@@ -202,6 +261,18 @@ class Queue:
             self.partition = rules.acknowledge(self.partition, "z", batches, self.terms).partition
             self.model.acknowledge("z", batches, self.terms)
             assert picture(self.partition) == self.model.picture()
+
+
+def _marker(producer_id: int, csn: int, *, is_commit: bool) -> Marker:
+    return Marker(
+        producer_id=producer_id,
+        txn_epoch=0,
+        next_epoch=0,
+        coordinator_shard=0,
+        coordinator_epoch=0,
+        outcome=Outcome.COMMIT if is_commit else Outcome.ABORT,
+        csn=csn,
+    )
 
 
 @given(logs, terms, commands)

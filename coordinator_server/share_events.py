@@ -14,7 +14,14 @@ import structlog
 from coordinator_runtime.decision import Turn
 from coordinator_server.metrics.shares import ShareNumbers
 from group_coordinator.share_partitions.draft import ArchiveReason
-from group_coordinator.share_partitions.events import LockExpired, RecordsAcknowledged, RecordsAcquired, RecordsArchived
+from group_coordinator.share_partitions.events import (
+    LockExpired,
+    RecordsAcknowledged,
+    RecordsAcquired,
+    RecordsArchived,
+    RecordsPending,
+    RecordsSettled,
+)
 
 _log = structlog.get_logger("groups")
 
@@ -47,6 +54,8 @@ def share_tellers(numbers: ShareNumbers) -> Mapping[type, Callable[[Any, Turn], 
     return {
         RecordsAcquired: lambda event, _turn: numbers.acquired(event),
         RecordsAcknowledged: lambda event, _turn: numbers.acknowledged(event),
+        RecordsPending: lambda event, _turn: numbers.acknowledged(event),
+        RecordsSettled: lambda event, _turn: numbers.settled(event),
         LockExpired: expired,
         RecordsArchived: archived,
     }

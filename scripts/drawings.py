@@ -60,9 +60,10 @@ SHARE_STEPS: Final[Mapping[tuple[shares.RecordState, shares.RecordState], str]] 
         (_ACQUIRED, _ACKNOWLEDGED): "accept",
         (_ACQUIRED, _ARCHIVED): "reject, gap, delivery limit",
         (_ACQUIRED, _TX_PENDING): "acknowledge in a transaction",
+        (_TX_PENDING, _TX_PENDING): "acknowledge again",
         (_TX_PENDING, _AVAILABLE): "abort",
         (_TX_PENDING, _ACKNOWLEDGED): "commit of an accept",
-        (_TX_PENDING, _ARCHIVED): "commit of a reject, abort at the limit",
+        (_TX_PENDING, _ARCHIVED): "commit of a reject, abort at the limit, log start moved",
     }
 )
 """Cause of each legal step of a record in a share partition."""

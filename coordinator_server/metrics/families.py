@@ -224,6 +224,12 @@ FAMILIES: Final = (
         "Records that members of share groups acquired: for the first time (first), or after others had them (again).",
     ),
     _counter("txn_share_acknowledgements_total", (), "Records of which members told the outcome."),
+    _gauge("txn_share_pending_records", (), "Records that members of share groups acknowledged in open transactions."),
+    _counter(
+        "txn_share_settled_total",
+        ("outcome",),
+        "Records acknowledged in transactions that have ended, by outcome (commit, abort). An abort gives them back.",
+    ),
     _counter("txn_share_locks_expired_total", (), "Records that were taken back because their lock had expired."),
     _counter(
         "txn_share_archived_total",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import Readings, by_label, counts, single
 from group_coordinator.share_partitions.draft import ArchiveReason
-from group_coordinator.share_partitions.events import LockExpired, RecordsAcknowledged, RecordsAcquired, RecordsArchived
+from group_coordinator.share_partitions.events import (
+    LockExpired,
+    RecordsAcknowledged,
+    RecordsAcquired,
+    RecordsArchived,
+    RecordsPending,
+    RecordsSettled,
+)
 from group_coordinator.share_partitions.shard import ShareShard
 
 
@@ -17,14 +25,18 @@ class ShareNumbers:
         self._deliveries = counts("first", "again")
         self._acknowledged = 0
         self._expired = 0
+        self._settled = counts(*(outcome.name.lower() for outcome in Outcome))
         self._archived = counts(*(reason.value for reason in ArchiveReason))
 
     def acquired(self, event: RecordsAcquired) -> None:
         self._deliveries["first"] += event.record_count - event.redelivered_count
         self._deliveries["again"] += event.redelivered_count
 
-    def acknowledged(self, event: RecordsAcknowledged) -> None:
+    def acknowledged(self, event: RecordsAcknowledged | RecordsPending) -> None:
         self._acknowledged += event.record_count
+
+    def settled(self, event: RecordsSettled) -> None:
+        self._settled[event.outcome.name.lower()] += event.record_count
 
     def expired(self, event: LockExpired) -> None:
         self._expired += event.record_count
@@ -37,16 +49,19 @@ class ShareNumbers:
         return {
             "txn_share_deliveries_total": by_label(self._deliveries),
             "txn_share_acknowledgements_total": single(self._acknowledged),
+            "txn_share_settled_total": by_label(self._settled),
             "txn_share_locks_expired_total": single(self._expired),
             "txn_share_archived_total": by_label(self._archived),
         }
 
 
 def share_gauges(runtime: Runtime) -> Readings:
-    """Return the numbers of share partitions and held records in the shards that serve. Looks at no share partition."""
+    """Return the numbers of share partitions, and of held and pending records, in the shards that serve. Looks at no
+    share partition."""
     shards: list[ShareShard] = runtime.shards(Coordinator.SHARE_PARTITIONS)
     numbers = [shard.counts() for shard in shards]
     return {
         "txn_share_partitions": single(sum(each.partitions for each in numbers)),
         "txn_share_acquired_records": single(sum(each.held_records for each in numbers)),
+        "txn_share_pending_records": single(sum(each.pending_records for each in numbers)),
     }

@@ -23,6 +23,7 @@ _MAPS_KEPT: Final = 8
 """Number of maps below which a search for empty ones is not worth it."""
 _PARTITIONS: Final = "partitions"
 _HELD: Final = "held"
+_PENDING: Final = "pending"
 """Keys of the tally."""
 
 
@@ -33,6 +34,8 @@ class ShareCounts(NamedTuple):
     """Share partitions."""
     held_records: int
     """Records that members hold."""
+    pending_records: int
+    """Records that open transactions have acknowledged."""
 
 
 class ShareShard:
@@ -82,7 +85,7 @@ class ShareShard:
     def counts(self) -> ShareCounts:
         """Return the numbers for the metrics. They are counted in replay, so no share partition is looked at."""
         numbers = self._tally.durable()
-        return ShareCounts(numbers.get(_PARTITIONS, 0), numbers.get(_HELD, 0))
+        return ShareCounts(numbers.get(_PARTITIONS, 0), numbers.get(_HELD, 0), numbers.get(_PENDING, 0))
 
     def durable_state(self) -> dict[ShareKey, DurableForm]:
         """Return everything that a restart brings back, in a form that can be compared."""
@@ -114,9 +117,12 @@ class ShareShard:
         existed, exists = before is not None, after is not None
         if existed != exists:
             self._tally.add(_PARTITIONS, 1 if exists else -1)
-        change = (after.held_count if after else 0) - (before.held_count if before else 0)
-        if change:
-            self._tally.add(_HELD, change)
+        held = (after.held_count if after else 0) - (before.held_count if before else 0)
+        if held:
+            self._tally.add(_HELD, held)
+        pending = (after.pending_count if after else 0) - (before.pending_count if before else 0)
+        if pending:
+            self._tally.add(_PENDING, pending)
 
     def _of(self, group_id: str) -> TimelineMap[int, SharePartition]:
         partitions = self._groups.get(group_id)

@@ -84,10 +84,7 @@ def transaction_history(rows: StoredRows, transactional_id: str | None) -> Itera
                 row |= {
                     "decided_partition_ordinals": list(after.decided.partitions),
                     "decided_groups": list(after.decided.groups),
-                    "decided_shares": [
-                        {"group_id": share.group_id, "partition_ordinal": share.ordinal}
-                        for share in after.decided.shares
-                    ],
+                    "decided_shares": [f"{share.group_id}:{share.ordinal}" for share in after.decided.shares],
                 }
         yield [row]
 

@@ -1,0 +1,433 @@
+"""TxnShareAcknowledge in a whole server: who may, what it adds to the transaction, and what becomes of late ones.
+
+The stories of commits, aborts, crashes and shards that are not served are scenarios (tests/scenarios/share_*.txt).
+
+Source: spec groups 6.5, 4.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import pytest
+
+from coordinator_api.v1 import group_pb2
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.participants import ShareKey
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import (
+    AllowAll,
+    CallContext,
+    Committer,
+    Membership,
+    Permission,
+    ResourceType,
+)
+from group_coordinator.share_partitions.decisions import decide_release_member
+from group_coordinator.share_partitions.requests import TxnShareAcknowledge
+from group_coordinator.share_partitions.rules import AckBatch
+from group_coordinator.share_partitions.shard import ShareShard
+from tests.groups.share_partitions.pictures import picture
+from tests.harness.calls import called, partition_name
+from tests.harness.group_calls import ANYBODY
+from tests.harness.group_world import group_world
+from tests.harness.share_groups import ShareMember
+from tests.harness.share_partitions import Shares
+from tests.harness.world import World
+from txn_coordinator.config import TwoPhase
+from txn_coordinator.requests import AddOffsets
+from txn_coordinator.state import Identity
+
+OK = ErrorCode.NONE
+GROUP, ID = "workers", "worker-1"
+VERSION_1 = CallContext(client_txn_version=1)
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+
+
+def code_of(asked: Pending[Any]) -> ErrorCode:
+    assert asked.is_settled, "the call waits"
+    try:
+        asked.result()
+    except Refused as refused:
+        return refused.code
+    return OK
+
+
+@dataclass
+class Worker:
+    """A member of a share group, with a transactional producer."""
+
+    world: World
+    partitions: tuple[str, ...] = ("t-0", "t-1")
+    member: ShareMember = field(init=False)
+    identity: Identity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.member = ShareMember(self.world, "w", group_id=GROUP)
+        self.member.joins(*{partition.rpartition("-")[0] for partition in self.partitions})
+        for partition in self.partitions:
+            self.shares(partition).produce(4)
+            self.shares(partition).resolve(0)
+            assert self.shares(partition).acquire("w") == [0, 1, 2, 3]
+        self.initialise()
+
+    def initialise(self, context: CallContext = ANYBODY) -> None:
+        asked = self.world.init(ID, context)
+        self.world.settle()
+        self.identity = asked.result()
+
+    def shares(self, partition: str = "t-0") -> Shares:
+        return Shares(self.world, partition, GROUP)
+
+    def acknowledging(
+        self,
+        *partitions: str,
+        types: tuple[int, ...] = (ACCEPT,),
+        context: CallContext = ANYBODY,
+        committer: Committer | None = None,
+        identity: Identity | None = None,
+        group_id: str = GROUP,
+    ) -> Pending[None]:
+        """The answer to an acknowledgement of the first two records of each partition."""
+        named = tuple((partition_name(each), (AckBatch(0, 1, types),)) for each in partitions)
+        command = TxnShareAcknowledge(
+            group_id,
+            committer or Committer(self.member.member_id, self.member.epoch),
+            Membership(ID, *(identity or self.identity)),
+            named,
+        )
+        return called(lambda: self.world.inside.core.groups.txn_shares.acknowledge(command, context))
+
+    def acknowledge(self, *partitions: str, **arguments: Any) -> ErrorCode:
+        asked = self.acknowledging(*partitions, **arguments)
+        self.world.settle()
+        return code_of(asked)
+
+    def end(self, outcome: Outcome = Outcome.COMMIT, context: CallContext = ANYBODY) -> None:
+        asked = self.world.end(ID, self.identity, outcome, context)
+        self.world.settle()
+        self.identity = asked.result().next_identity
+
+    @property
+    def pictures(self) -> list[str]:
+        return [picture(self.shares(partition).state) for partition in self.partitions]
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.world.describe(ID).shares)
+
+    def check(self) -> None:
+        self.world.check_replay()
+        self.world.check_stored()
+
+
+ALL_HELD = "0: w1 w1 w1 w1"
+PENDING = "0: ?1 ?1 w1 w1"
+
+
+@pytest.fixture(params=product(TwoPhase, (True, False)), ids=lambda each: f"{each[0].value}-{each[1]}")
+def worker(request: pytest.FixtureRequest) -> Worker:
+    two_phase, lane = request.param
+    return Worker(group_world(topics={"t": 2, "results": 1}, two_phase=two_phase, lane=lane))
+
+
+@pytest.fixture
+def split() -> Worker:
+    return Worker(group_world(topics={"t": 2}, two_phase=TwoPhase.SPLIT))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "after"), [(Outcome.COMMIT, "2: w1 w1"), (Outcome.ABORT, "0: .1 .1 w1 w1")], ids=["commit", "abort"]
+)
+def test_results_and_acknowledgements_have_one_outcome(worker: Worker, outcome: Outcome, after: str) -> None:
+    world = worker.world
+    world.produce(ID, worker.identity, "results-0", ["r"], sequence=0)
+    assert worker.acknowledge("t-0", "t-1") is OK
+    assert worker.pictures == [PENDING, PENDING]
+    worker.check()
+    worker.end(outcome)
+    assert worker.pictures == [after, after]
+    assert [entry.value for entry in world.read("results-0").entries] == ["r"] * (outcome is Outcome.COMMIT)
+    worker.check()
+    world.restart()
+    assert worker.pictures == [after.removesuffix(" w1 w1")] * 2
+    worker.check()
+
+
+def test_a_rejection_is_archived_with_the_commit(worker: Worker) -> None:
+    assert worker.acknowledge("t-0", types=(ACCEPT, REJECT)) is OK
+    worker.end()
+    assert worker.pictures[0] == "2: w1 w1"
+
+
+def test_a_transaction_may_end_with_many_share_partitions() -> None:
+    world = group_world(topics={"t": 30}, two_phase=TwoPhase.FUSED)
+    worker = Worker(world, tuple(f"t-{number}" for number in range(30)))
+    assert worker.acknowledge(*worker.partitions) is OK
+    assert worker.world.describe(ID).participant_count == 30
+    worker.end()
+    assert set(worker.pictures) == {"2: w1 w1"}
+    worker.check()
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"types": (RELEASE,)}, ErrorCode.INVALID_REQUEST),
+        ({"types": (ACCEPT,) * 3}, ErrorCode.INVALID_REQUEST),
+        ({"committer": Committer("w", 7)}, ErrorCode.ILLEGAL_GENERATION),
+        ({"committer": Committer("w", 0)}, ErrorCode.ILLEGAL_GENERATION),
+        ({"committer": Committer("w")}, ErrorCode.ILLEGAL_GENERATION),
+        ({"committer": Committer("x", 1)}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"committer": Committer()}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"group_id": "others"}, ErrorCode.GROUP_ID_NOT_FOUND),
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"identity": Identity(0, 5)}, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ({"identity": Identity(44, 0)}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ({"identity": Identity(-1, 0)}, ErrorCode.INVALID_REQUEST),
+        ({"context": VERSION_1}, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+def test_a_refused_acknowledgement_adds_nothing_to_the_transaction(
+    split: Worker, arguments: dict[str, Any], code: ErrorCode
+) -> None:
+    assert split.acknowledge("t-0", "t-1", **arguments) is code
+    assert split.pictures == [ALL_HELD, ALL_HELD]
+    assert not split.is_open
+    split.check()
+
+
+@pytest.mark.parametrize("other", ["x-0", "t-9", "t-0"], ids=["no topic", "no partition", "named twice"])
+def test_one_bad_partition_refuses_all(split: Worker, other: str) -> None:
+    code = split.acknowledge("t-0", other)
+    assert code is (ErrorCode.INVALID_REQUEST if other == "t-0" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert split.pictures == [ALL_HELD, ALL_HELD]
+    assert not split.is_open
+
+
+def test_one_record_that_is_not_held_refuses_all_partitions_and_is_named(split: Worker) -> None:
+    split.shares("t-1").acknowledge("w", (1, 1, [ACCEPT]))
+    asked = split.acknowledging("t-0", "t-1")
+    split.world.settle()
+    with pytest.raises(Refused, match=r"partition t-1: ") as refused:
+        asked.result()
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+    assert split.pictures[0] == ALL_HELD
+    assert not split.is_open
+
+
+def test_nothing_to_acknowledge_opens_no_transaction(split: Worker) -> None:
+    assert split.acknowledge() is OK
+    assert not split.is_open
+
+
+def test_the_epoch_before_the_last_answer_is_current_enough(split: Worker) -> None:
+    missed = Committer("w", split.member.epoch)
+    ShareMember(split.world, "v", group_id=GROUP).joins("t")
+    split.member.beats()
+    assert split.member.epoch > missed.generation_or_epoch
+    assert split.acknowledge("t-0", committer=missed) is OK
+
+
+class Denying(AllowAll):
+    """One permission is missing."""
+
+    def __init__(self) -> None:
+        self.missing: tuple[Permission, ResourceType] | None = None
+
+    def is_allowed(self, _context: CallContext, permission: Permission, resource: ResourceType, _name: str) -> bool:
+        return (permission, resource) != self.missing
+
+
+@pytest.mark.parametrize(
+    ("permission", "resource", "code"),
+    [
+        (Permission.WRITE, ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (Permission.READ, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (Permission.READ, ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+def test_each_permission_is_needed(permission: Permission, resource: ResourceType, code: ErrorCode) -> None:
+    authorizer = Denying()
+    worker = Worker(group_world(topics={"t": 2}, authorizer=authorizer))
+    authorizer.missing = permission, resource
+    assert worker.acknowledge("t-0") is code
+    assert not worker.is_open
+
+
+# Clients of version 1
+
+
+def test_a_client_of_version_1_adds_the_group_first(worker: Worker) -> None:
+    worker.initialise(VERSION_1)
+    add = AddOffsets(transactional_id=ID, identity=worker.identity, group_id=GROUP)
+    transactions = worker.world.inside.transactions
+    for outcome, after in ((Outcome.ABORT, "0: .1 .1 w1 w1"), (Outcome.COMMIT, "2: w2 w2")):
+        assert worker.acknowledge("t-0", context=VERSION_1) is ErrorCode.INVALID_TXN_STATE
+        called(lambda: transactions.add_offsets(add, VERSION_1))
+        worker.world.settle()
+        assert worker.acknowledge("t-0", context=VERSION_1) is OK
+        asked = worker.world.end(ID, worker.identity, outcome, VERSION_1)
+        worker.world.settle()
+        assert code_of(asked) is OK
+        assert worker.pictures[0] == after
+        # The epoch stays, so a late copy looks like one of the next transaction.
+        assert worker.acknowledge("t-0", context=VERSION_1) is ErrorCode.INVALID_TXN_STATE
+        worker.shares().ask(decide_release_member, group_id=GROUP, member_id="w")
+        worker.shares().acquire("w")
+    worker.check()
+
+
+# Late acknowledgements
+
+
+def test_an_acknowledgement_that_comes_after_the_end_is_refused(worker: Worker) -> None:
+    late = worker.identity
+    assert worker.acknowledge("t-0") is OK
+    worker.end()
+    assert worker.acknowledge("t-1", identity=late) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert worker.pictures == ["2: w1 w1", ALL_HELD]
+    worker.check()
+
+
+def test_an_acknowledgement_while_the_outcome_is_carried_out_waits_and_is_refused(split: Worker) -> None:
+    world, late = split.world, split.identity
+    assert split.acknowledge("t-0") is OK
+    world.end(ID, split.identity, Outcome.COMMIT)
+    world.flush()
+    asked = split.acknowledging("t-1", identity=late)
+    assert not asked.is_settled
+    world.settle()
+    assert code_of(asked) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert split.pictures == ["2: w1 w1", ALL_HELD]
+    split.check()
+
+
+def test_a_topic_that_is_made_anew_while_an_acknowledgement_waits_gets_none(split: Worker) -> None:
+    world = split.world
+    assert split.acknowledge("t-0") is OK
+    world.unload("share:t-0")
+    ended = world.end(ID, split.identity, Outcome.COMMIT)
+    world.settle()
+    split.identity = ended.result().next_identity
+    asked = split.acknowledging("t-1")
+    world.settle()
+    assert not asked.is_settled
+    world.load("share:t-0")
+    world.inside.driver.read_all()
+    world.delete_topic("t")
+    world.create_topic("t", 2)
+    world.settle()
+    world.pass_time(5_000)
+    assert code_of(asked) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert not split.is_open
+    split.check()
+
+
+@pytest.mark.parametrize("kept", range(6))
+@pytest.mark.parametrize("two_phase", list(TwoPhase))
+def test_no_crash_leaves_records_without_their_transaction(two_phase: TwoPhase, kept: int) -> None:
+    worker = Worker(group_world(topics={"t": 2}, two_phase=two_phase))
+    world = worker.world
+    worker.acknowledging("t-0")
+    world.seal()
+    worker.acknowledging("t-1")
+    world.seal()
+    world.end(ID, worker.identity, Outcome.COMMIT)
+    for _step in range(kept):
+        world.flush(1)
+    world.crash()
+    listed = world.describe(ID).shares
+    for partition in worker.partitions:
+        shares = worker.shares(partition)
+        if shares.state.pending_count:
+            assert ShareKey(GROUP, shares.key.ordinal) in listed
+    world.settle()
+    worker.check()
+    # Whatever was decided is carried out; what was not times out.
+    world.pass_time(60_001)
+    assert all("?" not in each for each in worker.pictures)
+    worker.check()
+
+
+# What goes away meanwhile
+
+
+def test_a_deleted_group_takes_its_pending_records_along(worker: Worker) -> None:
+    world = worker.world
+    assert worker.acknowledge("t-0", "t-1") is OK
+    worker.member.leaves()
+    world.settle()
+    assert worker.pictures == ["0: ?1 ?1 .1 .1"] * 2
+    response = world.ask(group_pb2.DeleteGroupsRequest(group_ids=[GROUP]))
+    assert not response.groups[0].error_code
+    shards: list[ShareShard] = world.inside.runtime.shards(Coordinator.SHARE_PARTITIONS)
+    assert not any(shard.durable_state() for shard in shards)
+    worker.end()
+    assert not any(shard.durable_state() for shard in shards)
+    worker.check()
+
+
+def test_a_group_that_is_made_anew_is_not_settled_by_an_old_marker(worker: Worker) -> None:
+    assert worker.acknowledge("t-0") is OK
+    worker.member.leaves()
+    worker.world.ask(group_pb2.DeleteGroupsRequest(group_ids=[GROUP]))
+    worker.member.joins("t")
+    worker.shares().resolve(0)
+    worker.shares().acquire("w")
+    worker.end()
+    assert worker.pictures[0] == ALL_HELD
+    worker.check()
+
+
+def test_pending_records_outlive_their_shard(worker: Worker) -> None:
+    world = worker.world
+    assert worker.acknowledge("t-0") is OK
+    for _time in range(2):
+        world.unload("share:t-0")
+        world.settle()
+        world.load("share:t-0")
+        world.inside.driver.read_all()
+        world.settle()
+        assert worker.pictures[0] == "0: ?1 ?1"
+    worker.end()
+    assert worker.pictures[0] == "2:"
+    worker.check()
+
+
+def test_records_that_are_deleted_from_the_log_are_archived_at_once(worker: Worker) -> None:
+    assert worker.acknowledge("t-0") is OK
+    worker.shares().trim(1)
+    worker.shares().move_log_start()
+    assert worker.pictures[0] == "1: ?1 w1 w1"
+    worker.end(Outcome.ABORT)
+    assert worker.pictures[0] == "1: .1 w1 w1"
+    worker.check()
+
+
+# Descriptions
+
+
+def test_a_transaction_is_described_with_its_share_partitions() -> None:
+    worker = Worker(group_world(topics={"t": 2}))
+    assert worker.acknowledge("t-1", "t-0") is OK
+    reader = worker.world.inside.core.transactions.reader
+    (described,) = reader.describe([ID], ANYBODY).result()
+    assert [(group, ref.topic, ref.partition) for group, ref in described.shares] == [(GROUP, "t", 0), (GROUP, "t", 1)]
+
+
+@pytest.mark.parametrize("resource", [ResourceType.GROUP, ResourceType.TOPIC])
+def test_what_the_caller_may_not_see_is_left_out(resource: ResourceType) -> None:
+    authorizer = Denying()
+    worker = Worker(group_world(topics={"t": 2}, authorizer=authorizer))
+    assert worker.acknowledge("t-0") is OK
+    authorizer.missing = Permission.DESCRIBE, resource
+    (described,) = worker.world.inside.core.transactions.reader.describe([ID], ANYBODY).result()
+    assert described.shares == []

@@ -476,8 +476,6 @@ def _groups(
             catalog=base.catalog,
             topics=base.catalog,
             verifier=verifier,
-            share_verifier=verifier,
-            homes=base.catalog,
             answers=answers,
             news=news,
             features=base.features,
@@ -487,6 +485,7 @@ def _groups(
                 homes=base.catalog,
                 sessions=base.sessions,
                 news=base.share_news,
+                verifier=verifier,
             ),
             assignors=base.dependencies.assignors,
         )

@@ -126,6 +126,7 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     ),
     Method.SHARE_FETCH: (_READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
     Method.SHARE_ACKNOWLEDGE: (_READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
+    Method.TXN_SHARE_ACKNOWLEDGE: (_WRITE_ID, _READ_GROUP, Ask(_P.READ, _TOPIC)),
     Method.DESCRIBE_SHARE_GROUP_OFFSETS: (
         Ask(_P.DESCRIBE, _GROUP),
         Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of each topic that is named; others are left out"),

@@ -44,6 +44,7 @@ class Method(StrEnum):
     SHARE_GROUP_DESCRIBE = "ShareGroupDescribe"
     SHARE_FETCH = "ShareFetch"
     SHARE_ACKNOWLEDGE = "ShareAcknowledge"
+    TXN_SHARE_ACKNOWLEDGE = "TxnShareAcknowledge"
     DESCRIBE_SHARE_GROUP_OFFSETS = "DescribeShareGroupOffsets"
     ALTER_SHARE_GROUP_OFFSETS = "AlterShareGroupOffsets"
     DELETE_SHARE_GROUP_OFFSETS = "DeleteShareGroupOffsets"
@@ -195,6 +196,7 @@ METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
                 is_for_members=True,
             ),
             MethodRule(Method.SHARE_ACKNOWLEDGE, may_be_refused=False, is_for_members=True),
+            MethodRule(Method.TXN_SHARE_ACKNOWLEDGE, may_be_refused=False, is_within_transaction=True),
             MethodRule(Method.DESCRIBE_SHARE_GROUP_OFFSETS, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.ALTER_SHARE_GROUP_OFFSETS, is_administrative=True),
             MethodRule(Method.DELETE_SHARE_GROUP_OFFSETS, is_administrative=True),

@@ -32,8 +32,8 @@ class ShareParticipant(Protocol):
     """The half of the marker port for share partitions."""
 
     def share_marker(self, share: ShareKey, marker: Marker) -> Operation:
-        """Return an operation that gives the records their outcome that the transaction has acknowledged in a share
-        partition. Idempotent by csn; success for one that is gone."""
+        """Return an operation that settles the records of a share partition that the transaction has acknowledged.
+        Idempotent by csn; success for a share partition that is gone."""
 
 
 class MarkerPort(GroupParticipant, ShareParticipant, Protocol):

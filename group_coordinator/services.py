@@ -40,6 +40,7 @@ class ShareDependencies:
     homes: PartitionHomes
     sessions: ShareSessions
     news: ShareNews
+    verifier: ShareVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +54,6 @@ class GroupDependencies:
     catalog: TopicCatalog
     topics: TopicMetadata
     verifier: GroupVerifier
-    share_verifier: ShareVerifier
-    homes: PartitionHomes
     answers: LateAnswers
     news: News
     features: Features
@@ -123,8 +122,8 @@ def group_services(around: GroupDependencies) -> GroupServices:
             TxnSharePorts(
                 authorizer=around.authorizer,
                 catalog=around.catalog,
-                homes=around.homes,
-                verifier=around.share_verifier,
+                homes=around.shares.homes,
+                verifier=around.shares.verifier,
             ),
         ),
         offsets=OffsetService(

@@ -449,7 +449,8 @@ def _unknown() -> Refused:
 
 
 class PartitionMarkers:
-    """The partitions' half of `coordinator_runtime.ports.MarkerPort`, and `PartitionSequences`."""
+    """The partitions' half of `coordinator_runtime.participants.MarkerPort`, and
+    `coordinator_runtime.ports.PartitionSequences`."""
 
     def __init__(self, catalog: CatalogShard) -> None:
         self._catalog = catalog

@@ -29,7 +29,7 @@ from coordinator_runtime.decision import (
     Turn,
 )
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
-from coordinator_runtime.participants import MarkerPort, ShareKey
+from coordinator_runtime.participants import MarkerPort
 from coordinator_runtime.ports import EndIdentity, Level, Levels, OutcomeNumber
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import fencing
@@ -360,31 +360,6 @@ class TransactionShard:
         """Add the group, and continue with the decision of `then` on the id's last outcome number."""
         additions = adding.Additions(groups=frozenset({group}))
         added = self.decide_add(transactional_id, identity, additions, turn, client_txn_version=2)
-        return self._going_on(added, transactional_id, identity, then)
-
-    def decide_add_shares(
-        self,
-        transactional_id: str,
-        identity: Identity,
-        shares: frozenset[ShareKey],
-        then: Callable[[OutcomeNumber], Decision],
-        turn: Turn,
-        *,
-        verified_group: str | None = None,
-    ) -> Decision:
-        """Add share partitions, and continue as `decide_add_group`. A group to verify, of a client of version 1, must
-        be in the open transaction."""
-        if verified_group is not None:
-            adding.check_group(self._known(transactional_id, identity), identity, verified_group)
-        additions = adding.Additions(shares=shares)
-        version = 2 if verified_group is None else 1
-        added = self.decide_add(transactional_id, identity, additions, turn, client_txn_version=version)
-        return self._going_on(added, transactional_id, identity, then)
-
-    def _going_on(
-        self, added: Decision, transactional_id: str, identity: Identity, then: Callable[[OutcomeNumber], Decision]
-    ) -> Decision:
-        """Return an addition, continued with the decision of `then` on the id's last outcome number."""
         last = OutcomeNumber(self.key.number, self._known(transactional_id, identity).csn)
         go_on = Operation(self.key, lambda _shard, _turn: then(last))
         # The reply is that of `then`.

@@ -109,11 +109,21 @@ class CoordinatorVerifier:
         """Let share partitions join the transaction with the first records acknowledged in them."""
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
-            name, identity = membership.transactional_id, _identity(membership)
+            name, identity, version = membership.transactional_id, _identity(membership), 2
             try:
-                return shard.decide_add_shares(name, identity, shares, then, turn, verified_group=verified_group)
+                if verified_group is not None:
+                    shard.decide_verify_group(name, identity, verified_group, lambda _last: Decision())
+                    version = 1
+                additions = Additions(shares=shares)
+                added = shard.decide_add(name, identity, additions, turn, client_txn_version=version)
             except Refused as refusal:
                 raise _of_data_plane(refusal) from None
+            current = shard.acting(name)
+            assert current is not None, "it was added to"
+            last = OutcomeNumber(shard.key.number, current.csn)
+            go_on = Operation(shard.key, lambda _shard, _turn: then(last))
+            # The reply is that of `then`.
+            return replace(added, reply=None, joins=(*added.joins, go_on))
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 

@@ -55,15 +55,6 @@ class TxnAcknowledge(Struct, frozen=True):
     transaction: AcknowledgingTransaction
 
 
-class TxnShareAcknowledge(OfGroup, frozen=True):
-    """Request of a member to acknowledge records in a transaction, all of them or none."""
-
-    committer: Committer
-    """The member, with the epoch that it was told."""
-    membership: Membership
-    partitions: tuple[tuple[PartitionName, tuple[AckBatch, ...]], ...]
-
-
 class DescribedShare(Struct, frozen=True):
     """A share partition as it is on disk."""
 
@@ -84,6 +75,15 @@ class PartitionAcks(Struct, frozen=True):
 
     name: PartitionName
     batches: tuple[AckBatch, ...] = ()
+
+
+class TxnShareAcknowledge(OfGroup, frozen=True):
+    """Request of a member to acknowledge records in a transaction, all of them or none."""
+
+    committer: Committer
+    """The member and its epoch."""
+    membership: Membership
+    partitions: tuple[PartitionAcks, ...]
 
 
 class ShareFetch(Struct, frozen=True, kw_only=True):

@@ -140,8 +140,8 @@ class Window(Struct, frozen=True, gc=False):
     cells: bytes = b""
     """One byte for each offset, see `cell_of`."""
     holders: bytes = b""
-    """Two bytes for each offset, in the order of this machine: the number of the acquisition that holds it, or of the
-    pending acknowledgement, and 0 for none."""
+    """Two bytes for each offset, in the order of this machine: the number of what holds it, 0 for none. That is an
+    acquisition or a pending acknowledgement."""
 
     @property
     def end_offset(self) -> int:

@@ -92,13 +92,12 @@ class TxnShareService:
         check_transactional_id(membership.transactional_id)
         check_group_id(group_id)
         check_identity(membership)
-        names = [name for name, _batches in command.partitions]
-        check_names(names)
-        for name, batches in command.partitions:
+        check_names([each.name for each in command.partitions])
+        for each in command.partitions:
             try:
-                check_transactional_batches(batches)
+                check_transactional_batches(each.batches)
             except Refused as refusal:
-                raise PartRefused.naming(name, refusal) from refusal
+                raise PartRefused.naming(each.name, refusal) from refusal
         try:
             placed = self._place(command, context)
         except Refused as refusal:
@@ -125,12 +124,12 @@ class TxnShareService:
         """Return the partitions with their acknowledgements. Raises Refused for the first one that does not exist, or
         that the caller may not read."""
         placed: list[_Placed] = []
-        for name, batches in command.partitions:
-            (ref,) = self._placing.place([name], Permission.READ, context)
+        for each in command.partitions:
+            (ref,) = self._placing.place([each.name], Permission.READ, context)
             if isinstance(ref, Refused):
-                raise PartRefused.naming(name, ref)
-            if batches:
-                placed.append((ref, batches))
+                raise PartRefused.naming(each.name, ref)
+            if each.batches:
+                placed.append((ref, each.batches))
         return placed
 
     def _acknowledge(self, command: TxnShareAcknowledge, placed: Sequence[_Placed], last: OutcomeNumber) -> Decision:

@@ -19,7 +19,7 @@ from coordinator_runtime.store_features import StoreFeatures
 from group_coordinator.share_partitions import decisions
 from group_coordinator.share_partitions.places import share_shard
 from group_coordinator.share_partitions.records import ShareKey
-from group_coordinator.share_partitions.requests import Acknowledge, Acquire, TxnShareAcknowledge
+from group_coordinator.share_partitions.requests import Acknowledge, Acquire, PartitionAcks, TxnShareAcknowledge
 from group_coordinator.share_partitions.rules import AckBatch, Content, LogPosition, Read, Span, Terms
 from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import SharePartition
@@ -186,7 +186,7 @@ class Shares:
             self.group_id,
             Committer(member.member_id, member.epoch),
             Membership(transactional_id, *identity),
-            ((partition_name(self.partition), _batches(wanted)),),
+            (PartitionAcks(partition_name(self.partition), _batches(wanted)),),
         )
         return called(lambda: self.world.inside.core.groups.txn_shares.acknowledge(command, context))
 

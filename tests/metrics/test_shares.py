@@ -20,6 +20,7 @@ def test_records_are_counted_from_their_delivery_to_their_end() -> None:
     assert observed.readings() == {
         "txn_share_deliveries_total": {("first",): 10, ("again",): 2},
         "txn_share_acknowledgements_total": {(): 4},
+        "txn_share_settled_total": {("commit",): 0, ("abort",): 0},
         "txn_share_locks_expired_total": {(): 1},
         "txn_share_archived_total": {
             ("rejected",): 1,
@@ -30,6 +31,7 @@ def test_records_are_counted_from_their_delivery_to_their_end() -> None:
         },
         "txn_share_partitions": {(): 1},
         "txn_share_acquired_records": {(): 0},
+        "txn_share_pending_records": {(): 0},
     }
 
 

@@ -1,5 +1,8 @@
-"""Checks of the share partitions in a stopped store: what share groups know of a partition lies within its log, and
-each acknowledgement that waits for a transaction has one that will end."""
+"""Checks of the share partitions in a stopped store.
+
+What a share group knows of a partition lies within its log. An acknowledgement that is pending has a transaction that
+will end.
+"""
 
 from __future__ import annotations
 

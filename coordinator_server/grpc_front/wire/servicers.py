@@ -14,7 +14,7 @@ from coordinator_server.grpc_front.wire.groups.committed import OffsetServicer
 from coordinator_server.grpc_front.wire.groups.consumer import ConsumerServicer
 from coordinator_server.grpc_front.wire.groups.share import ShareServicer
 from coordinator_server.grpc_front.wire.groups.share_offsets import ShareOffsetServicer
-from coordinator_server.grpc_front.wire.groups.share_records import ShareRecordServicer
+from coordinator_server.grpc_front.wire.groups.share_records import ShareRecordServicer, TxnShareServicer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import FastProduce, LogServicer
 from coordinator_server.grpc_front.wire.log.snapshots import SnapshotServicer
@@ -57,6 +57,7 @@ def group_servicers(core: Core) -> list[object]:
         ConsumerServicer(groups.consumer),
         ShareServicer(groups.share),
         ShareRecordServicer(groups.share_records),
+        TxnShareServicer(groups.txn_shares),
         ShareOffsetServicer(groups.share_offsets),
         OffsetServicer(groups.offsets),
         AdministrationServicer(groups.administration),

@@ -44,6 +44,11 @@ class ShareServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_share__pb2.ShareAcknowledgeRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_share__pb2.ShareAcknowledgeResponse.FromString,
                 _registered_method=True)
+        self.TxnShareAcknowledge = channel.unary_unary(
+                '/coordinator_api.v1.ShareService/TxnShareAcknowledge',
+                request_serializer=coordinator__api_dot_v1_dot_share__pb2.TxnShareAcknowledgeRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_share__pb2.TxnShareAcknowledgeResponse.FromString,
+                _registered_method=True)
 
 
 class ShareServiceServicer(object):
@@ -65,6 +70,16 @@ class ShareServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TxnShareAcknowledge(self, request, context):
+        """Acknowledges records in a transaction, all of them or none. Durable before the answer. The records wait for the end
+        of the transaction, without a lock duration. A commit gives them their outcome. An abort makes them available again,
+        or archives them at the delivery limit. So a worker's results and its acknowledgements become visible together. Needs
+        no session. Needs the permissions write on the transactional id, and read on the group and on each topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShareServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +92,11 @@ def add_ShareServiceServicer_to_server(servicer, server):
                     servicer.ShareAcknowledge,
                     request_deserializer=coordinator__api_dot_v1_dot_share__pb2.ShareAcknowledgeRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_share__pb2.ShareAcknowledgeResponse.SerializeToString,
+            ),
+            'TxnShareAcknowledge': grpc.unary_unary_rpc_method_handler(
+                    servicer.TxnShareAcknowledge,
+                    request_deserializer=coordinator__api_dot_v1_dot_share__pb2.TxnShareAcknowledgeRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_share__pb2.TxnShareAcknowledgeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -133,6 +153,33 @@ class ShareService(object):
             '/coordinator_api.v1.ShareService/ShareAcknowledge',
             coordinator__api_dot_v1_dot_share__pb2.ShareAcknowledgeRequest.SerializeToString,
             coordinator__api_dot_v1_dot_share__pb2.ShareAcknowledgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TxnShareAcknowledge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.ShareService/TxnShareAcknowledge',
+            coordinator__api_dot_v1_dot_share__pb2.TxnShareAcknowledgeRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_share__pb2.TxnShareAcknowledgeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,12 @@ class ShareServiceStub:
     """
     ShareAcknowledge: _grpc.UnaryUnaryMultiCallable[_share_pb2.ShareAcknowledgeRequest, _share_pb2.ShareAcknowledgeResponse]
     """Acknowledges records. Durable before the answer. Needs the permissions read on the group and on each topic."""
+    TxnShareAcknowledge: _grpc.UnaryUnaryMultiCallable[_share_pb2.TxnShareAcknowledgeRequest, _share_pb2.TxnShareAcknowledgeResponse]
+    """Acknowledges records in a transaction, all of them or none. Durable before the answer. The records wait for the end
+    of the transaction, without a lock duration. A commit gives them their outcome. An abort makes them available again,
+    or archives them at the delivery limit. So a worker's results and its acknowledgements become visible together. Needs
+    no session. Needs the permissions write on the transactional id, and read on the group and on each topic.
+    """
 
 @_typing.type_check_only
 class ShareServiceAsyncStub(ShareServiceStub):
@@ -72,6 +78,12 @@ class ShareServiceAsyncStub(ShareServiceStub):
     """
     ShareAcknowledge: _aio.UnaryUnaryMultiCallable[_share_pb2.ShareAcknowledgeRequest, _share_pb2.ShareAcknowledgeResponse]  # type: ignore[assignment]
     """Acknowledges records. Durable before the answer. Needs the permissions read on the group and on each topic."""
+    TxnShareAcknowledge: _aio.UnaryUnaryMultiCallable[_share_pb2.TxnShareAcknowledgeRequest, _share_pb2.TxnShareAcknowledgeResponse]  # type: ignore[assignment]
+    """Acknowledges records in a transaction, all of them or none. Durable before the answer. The records wait for the end
+    of the transaction, without a lock duration. A commit gives them their outcome. An abort makes them available again,
+    or archives them at the delivery limit. So a worker's results and its acknowledgements become visible together. Needs
+    no session. Needs the permissions write on the transactional id, and read on the group and on each topic.
+    """
 
 class ShareServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -92,5 +104,17 @@ class ShareServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_share_pb2.ShareAcknowledgeResponse, _abc.Awaitable[_share_pb2.ShareAcknowledgeResponse]]:
         """Acknowledges records. Durable before the answer. Needs the permissions read on the group and on each topic."""
+
+    @_abc_1.abstractmethod
+    def TxnShareAcknowledge(
+        self,
+        request: _share_pb2.TxnShareAcknowledgeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_share_pb2.TxnShareAcknowledgeResponse, _abc.Awaitable[_share_pb2.TxnShareAcknowledgeResponse]]:
+        """Acknowledges records in a transaction, all of them or none. Durable before the answer. The records wait for the end
+        of the transaction, without a lock duration. A commit gives them their outcome. An abort makes them available again,
+        or archives them at the delivery limit. So a worker's results and its acknowledgements become visible together. Needs
+        no session. Needs the permissions write on the transactional id, and read on the group and on each topic.
+        """
 
 def add_ShareServiceServicer_to_server(servicer: ShareServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -201,7 +201,7 @@ def test_groups_do_not_know_of_each_other() -> None:
     assert other.acquire("a") == [*range(5, 10)]
     found.end_member("a")
     assert picture(other.state) == "5: a1 a1 a1 a1 a1"
-    assert found.shard.counts() == (2, 5)
+    assert found.shard.counts() == (2, 5, 0)
 
 
 def test_a_deleted_topic_takes_its_share_partitions_with_it() -> None:
@@ -215,7 +215,7 @@ def test_a_deleted_topic_takes_its_share_partitions_with_it() -> None:
     found.world.delete_topic("t")
     found.world.settle()
     assert shard.durable_state() == {}
-    assert shard.counts() == (0, 0)
+    assert shard.counts() == (0, 0, 0)
     assert found.world.inside.runtime.timers.by_kind()["share_lock"] == 0
     assert (found.woken, other.woken) == (1, 1)
     command = Acknowledge("a", (AckBatch(0, 0, (1,)),), found.terms)

@@ -28,7 +28,7 @@ from coordinator_runtime.ports import (
     ResourceType,
 )
 from group_coordinator.share_partitions.decisions import decide_release_member
-from group_coordinator.share_partitions.requests import TxnShareAcknowledge
+from group_coordinator.share_partitions.requests import PartitionAcks, TxnShareAcknowledge
 from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.shard import ShareShard
 from tests.groups.share_partitions.pictures import picture
@@ -93,7 +93,7 @@ class Worker:
         group_id: str = GROUP,
     ) -> Pending[None]:
         """The answer to an acknowledgement of the first two records of each partition."""
-        named = tuple((partition_name(each), (AckBatch(0, 1, types),)) for each in partitions)
+        named = tuple(PartitionAcks(partition_name(each), (AckBatch(0, 1, types),)) for each in partitions)
         command = TxnShareAcknowledge(
             group_id,
             committer or Committer(self.member.member_id, self.member.epoch),

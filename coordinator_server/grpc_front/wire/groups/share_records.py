@@ -10,7 +10,7 @@ from coordinator_api.v1 import share_pb2
 from coordinator_protocol.methods import Method
 from coordinator_protocol.wire import bytes_field, field_prefix
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, PartitionName
+from coordinator_runtime.ports import CallContext, Committer, Membership, PartitionName
 from coordinator_server.grpc_front.wire.edge import set_error, unchecked_names
 from coordinator_server.grpc_front.wire.log.fetch_edge import RecordsAnswer, accepted_encodings_of
 from group_coordinator.share_partitions.requests import (
@@ -20,9 +20,11 @@ from group_coordinator.share_partitions.requests import (
     ShareFetch,
     ShareFetchReply,
     ShareFetchResult,
+    TxnShareAcknowledge,
 )
 from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.service import SharePartitionService
+from group_coordinator.share_partitions.transacted import TxnShareService
 
 BYTES_DEFAULT: Final = 1 << 20
 RECORDS_DEFAULT: Final = 500
@@ -53,6 +55,24 @@ class ShareRecordServicer:
             request.group_id, request.member_id, request.session_epoch, _acknowledgements(request.partitions)
         )
         return self._service.acknowledge(command, context).map(_acknowledge_response)
+
+
+class TxnShareServicer:
+    """TxnShareAcknowledge, as `ShareRecordServicer`."""
+
+    def __init__(self, service: TxnShareService) -> None:
+        self._service = service
+
+    def TxnShareAcknowledge(
+        self, request: share_pb2.TxnShareAcknowledgeRequest, context: CallContext
+    ) -> Pending[share_pb2.TxnShareAcknowledgeResponse]:
+        command = TxnShareAcknowledge(
+            request.group_id,
+            Committer(request.member_id, request.member_epoch),
+            Membership(request.transactional_id, request.producer_id, request.producer_epoch),
+            _acknowledgements(request.partitions),
+        )
+        return self._service.acknowledge(command, context).map(lambda _done: share_pb2.TxnShareAcknowledgeResponse())
 
 
 def _fetch(message: share_pb2.ShareFetchRequest) -> ShareFetch:

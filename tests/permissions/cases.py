@@ -313,6 +313,13 @@ GROUPS: Final = (
         (READ_GROUP, READ_TOPIC),
     ),
     Case(
+        "TxnShareAcknowledge",
+        lambda front, n: _share.TxnShareAcknowledgeRequest(
+            group_id=n.shares, member_id="m1", member_epoch=1, partitions=[_shared(n)], **front.identity(n.id)
+        ),
+        (WRITE_ID, READ_GROUP, READ_TOPIC),
+    ),
+    Case(
         "DescribeShareGroupOffsets",
         lambda _front, n: _group.DescribeShareGroupOffsetsRequest(
             group_id=n.shares, topics=_group.PartitionSet(topics=_topics(n))

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, transaction_pb2
+from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, share_pb2, transaction_pb2
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending
@@ -39,7 +39,7 @@ CODES = {
 }
 
 
-WITHOUT_SENSE = {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE}
+WITHOUT_SENSE = {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_MEMBER_ID}
 """Errors of calls that are allowed, and come to nothing once the transaction before is complete."""
 
 
@@ -112,6 +112,22 @@ PARKED: list[tuple[str, Callable[[GuardedFront, dict[str, Any]], Message], list[
         "TxnOffsetCommit",
         lambda front, owner: group_pb2.TxnOffsetCommitRequest(
             group_id=front.names.group, topics=[offsets(front.names)], **owner
+        ),
+        [WRITE_ID, READ_GROUP, READ_TOPIC],
+    ),
+    (
+        "TxnShareAcknowledge",
+        lambda front, owner: share_pb2.TxnShareAcknowledgeRequest(
+            group_id=front.names.shares,
+            member_id="absent",
+            member_epoch=1,
+            partitions=[
+                share_pb2.SharePartition(
+                    topic=front.names.topic,
+                    acknowledgements=[share_pb2.AcknowledgementBatch(types=[share_pb2.ACKNOWLEDGE_TYPE_ACCEPT])],
+                )
+            ],
+            **owner,
         ),
         [WRITE_ID, READ_GROUP, READ_TOPIC],
     ),

@@ -264,6 +264,7 @@ def assemble(
         runtime=runtime,
         owners=base.owners,
         open_transactions=open_transactions,
+        pending_shares=base.shares,
         markers=base.markers,
         shard_key=shard_key,
     )

@@ -6,12 +6,12 @@ from the halves of the partition log and of the group coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, Operation
-from coordinator_runtime.ports import Membership, OutcomeNumber
+from coordinator_runtime.ports import Membership, OpenInPartition, OutcomeNumber
 
 
 class ShareKey(NamedTuple):
@@ -48,6 +48,14 @@ class MarkerPort(GroupParticipant, ShareParticipant, Protocol):
 
         The transaction awaits an outside decision. Idempotent; success for a deleted partition, and for one without
         records of the transaction."""
+
+
+class PendingShares(Protocol):
+    """Question to share partitions for finding hanging transactions."""
+
+    def all_pending(self) -> Sequence[OpenInPartition]:
+        """Return the transactions with acknowledgements that wait for a marker, of all share partitions, from live
+        state. `OpenInPartition.group_id` names the group."""
 
 
 class ShareVerifier(Protocol):

@@ -314,7 +314,10 @@ class OpenInPartition(Struct, frozen=True):
     """Shard of the producer's transactional id; -1 if the partition does not know it."""
     first_offset: int
     started_ms: int
-    """Wall time of the transaction's first append in the partition."""
+    """Wall time of the transaction's first append in the partition; 0 for acknowledgements, which keep no time."""
+    group_id: str = ""
+    """Share group whose records in the partition the transaction has acknowledged. Empty for a transaction with records
+    of its own there."""
 
 
 class OpenTransactions(Protocol):

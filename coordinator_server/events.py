@@ -363,6 +363,7 @@ class EventObserver:
             producer_id=opened.producer_id,
             producer_epoch=opened.producer_epoch,
             start_offset=opened.first_offset,
+            group_id=opened.group_id or None,
             reason=hanging.reason.value,
             transactional_id=None if hanging.owner is None else hanging.owner.transactional_id,
             advice="`txnctl hanging` shows how to end it; please report it, this is a defect or damage",

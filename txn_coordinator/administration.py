@@ -246,7 +246,7 @@ class TransactionAdministration:
         """Return the findings by topic, partition and offset. Topics under deletion are left out: their transactions go
         with them."""
         named = [
-            HangingTransaction(ref, each, max(0, now_ms - each.opened.started_ms))
+            HangingTransaction(ref, each, max(0, now_ms - (each.opened.started_ms or now_ms)))
             for each in found
             if (ref := self._catalog.by_ordinal(each.opened.ordinal)) is not None
         ]

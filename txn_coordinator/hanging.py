@@ -21,7 +21,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, Turn
-from coordinator_runtime.participants import MarkerPort
+from coordinator_runtime.participants import MarkerPort, PendingShares, ShareKey
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, OpenInPartition, OpenTransactions, OutcomeNumber
 from coordinator_runtime.runtime import Runtime
@@ -129,7 +129,7 @@ class HangingReason(StrEnum):
     OTHER_EPOCH = "other_epoch"
     """The open transaction of the owner has another epoch."""
     NOT_A_MEMBER = "not_a_member"
-    """The partition is not in the open transaction of the owner."""
+    """The partition, or the share partition, is not in the open transaction of the owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +151,15 @@ def judge(opened: OpenInPartition, owner: Transaction | None) -> Hanging | None:
     written_epoch = owner.txn_epoch if owner.state in DECIDED else owner.producer_epoch
     if opened.producer_epoch != written_epoch:
         return Hanging(opened, HangingReason.OTHER_EPOCH, owner)
-    if opened.ordinal not in owner.partitions:
+    if not _is_participant(opened, owner):
         return Hanging(opened, HangingReason.NOT_A_MEMBER, owner)
     return None
+
+
+def _is_participant(opened: OpenInPartition, owner: Transaction) -> bool:
+    if opened.group_id:
+        return ShareKey(opened.group_id, opened.ordinal) in owner.shares
+    return opened.ordinal in owner.partitions
 
 
 def marker_for(hanging: Hanging, number: OutcomeNumber) -> Marker:
@@ -181,6 +187,7 @@ class HangingTransactions:
         runtime: Runtime,
         owners: ProducerOwners,
         open_transactions: OpenTransactions,
+        pending_shares: PendingShares,
         markers: MarkerPort,
         shard_key: Callable[[str], ShardKey],
     ) -> None:
@@ -188,6 +195,7 @@ class HangingTransactions:
         self._shard_key = shard_key
         self._owners = owners
         self._open_transactions = open_transactions
+        self._pending_shares = pending_shares
         self._markers = markers
         self._known: frozenset[OpenInPartition] = frozenset()
         self.on_found: Callable[[Hanging], None] = lambda _hanging: None
@@ -214,7 +222,7 @@ class HangingTransactions:
     def find(self) -> list[Hanging]:
         """Return all hanging transactions at this moment. Raises Refused while a shard of transactional ids does not
         serve."""
-        return self._judged(self._open_transactions.all_open())
+        return self._judged([*self._open_transactions.all_open(), *self._pending_shares.all_pending()])
 
     def abort(
         self,
@@ -233,7 +241,7 @@ class HangingTransactions:
         def decide(opened: Sequence[OpenInPartition]) -> Decision:
             wanted = [
                 each
-                for each in opened
+                for each in (*opened, *(each for each in self._pending_shares.all_pending() if each.ordinal == ordinal))
                 if producer_id in (None, each.producer_id) and producer_epoch in (None, each.producer_epoch)
             ]
             found = self._judged(wanted)
@@ -253,13 +261,18 @@ class HangingTransactions:
         def decide(counters: CountersShard, _turn: Turn) -> Decision:
             csn, given = counters.next_csn()
             opened, number = hanging.opened, OutcomeNumber(self._shard_of(hanging), csn)
-            marker = self._markers.partition_marker(opened.ordinal, marker_for(hanging, number))
+            marker = self._marker_of(opened, marker_for(hanging, number))
             event = HangingTransactionAborted(opened.ordinal, opened.producer_id, opened.producer_epoch)
             written = UnownedMarkerWritten(number, opened.ordinal, opened.producer_id)
             records = (given, Record(COUNTERS, written, cause="admin"))
             return Decision(records=records, joins=(marker,), events=(event,))
 
         return Operation(COUNTERS, decide)
+
+    def _marker_of(self, opened: OpenInPartition, marker: Marker) -> Operation:
+        if opened.group_id:
+            return self._markers.share_marker(ShareKey(opened.group_id, opened.ordinal), marker)
+        return self._markers.partition_marker(opened.ordinal, marker)
 
     def _shard_of(self, hanging: Hanging) -> int:
         """Return the coordinator shard of the abort's number: the one that the partition has for the producer.

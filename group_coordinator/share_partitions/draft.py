@@ -284,15 +284,14 @@ class Draft:
         return number
 
     def _next_number(self) -> int:
-        number, is_taken = self._last_number, True
-        while is_taken:
+        if len(self.acquisitions) + len(self.pending) >= NUMBER_MAX - 1:
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"{NUMBER_MAX} acquisitions of the partition hold records: acknowledge some, and try again",
+            )
+        number = self._last_number
+        while number == self._last_number or number in self.acquisitions or number in self.pending:
             number = number % NUMBER_MAX + 1
-            is_taken = number in self.acquisitions or number in self.pending
-            if number == self._last_number:
-                raise Refused(
-                    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                    f"{NUMBER_MAX} acquisitions of the partition hold records: acknowledge some, and try again",
-                )
         self._last_number = number
         return number
 

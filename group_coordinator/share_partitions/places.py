@@ -8,7 +8,7 @@ from functools import partial
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey, once_durable
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import PartitionHomes, ReleaseShares
+from coordinator_runtime.ports import OpenInPartition, PartitionHomes, ReleaseShares
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardTable
 from group_coordinator.share_partitions.decisions import (
@@ -31,7 +31,7 @@ def share_shard(number: int) -> ShardKey:
 
 class SharePlaces:
     """Implements `coordinator_runtime.ports.ShareStates` and `TopicShares`, and
-    `coordinator_runtime.participants.ShareParticipant`."""
+    `coordinator_runtime.participants.ShareParticipant` and `PendingShares`."""
 
     def __init__(self, homes: PartitionHomes, table: ShardTable) -> None:
         self._homes = homes
@@ -64,6 +64,10 @@ class SharePlaces:
             # The states were deleted with the topic, which may not be on disk yet.
             return once_durable(CATALOG_KEY)
         return Operation(share_shard(number), partial(decide_marker, key=share, marker=marker))
+
+    def all_pending(self) -> Sequence[OpenInPartition]:
+        shards: list[ShareShard] = self._table.serving(Coordinator.SHARE_PARTITIONS)
+        return [found for shard in shards for found in shard.all_pending()]
 
     def is_served(self, topic_id: bytes, partition: int) -> bool:
         home = self._homes.home(topic_id, partition)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from coordinator_runtime.decision import Decision, ShardKey, Turn
+from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.shard import Tally
 from group_coordinator.share_partitions.records import (
@@ -17,7 +18,12 @@ from group_coordinator.share_partitions.records import (
     SharePartitionForgotten,
     ShareRecord,
 )
-from group_coordinator.share_partitions.state import DurableForm, SharePartition
+from group_coordinator.share_partitions.state import (
+    AcknowledgingTransaction,
+    DurableForm,
+    SharePartition,
+    pending_runs,
+)
 
 _MAPS_KEPT: Final = 8
 """Number of maps below which a search for empty ones is not worth it."""
@@ -82,6 +88,19 @@ class ShareShard:
         """Return the names of all groups' share partitions of a partition, live."""
         return [ShareKey(group_id, ordinal) for group_id, found in self._groups.items() if ordinal in found]
 
+    def all_pending(self) -> list[OpenInPartition]:
+        """Return the transactions that have acknowledged records in this shard, live: each once in each share
+        partition."""
+        if not self._tally.live(_PENDING):
+            return []
+        return [
+            found
+            for group_id, partitions in self._groups.items()
+            for ordinal, partition in partitions.items()
+            if partition.pending
+            for found in _pending_in(ShareKey(group_id, ordinal), partition)
+        ]
+
     def counts(self) -> ShareCounts:
         """Return the numbers for the metrics. They are counted in replay, so no share partition is looked at."""
         numbers = self._tally.durable()
@@ -137,3 +156,22 @@ class ShareShard:
         for group_id in [group_id for group_id, found in self._groups.items() if found.is_gone]:
             del self._groups[group_id]
         self._groups_max = max(_MAPS_KEPT, 2 * len(self._groups))
+
+
+def _pending_in(key: ShareKey, partition: SharePartition) -> list[OpenInPartition]:
+    offsets: dict[AcknowledgingTransaction, int] = {}
+    for first_offset, number in pending_runs(partition):
+        offsets.setdefault(partition.pending[number].transaction, first_offset)
+    return [
+        OpenInPartition(
+            ordinal=key.ordinal,
+            producer_id=each.producer_id,
+            producer_epoch=each.producer_epoch,
+            coordinator_epoch=-1,
+            coordinator_shard=each.after.coordinator_shard,
+            first_offset=first_offset,
+            started_ms=0,
+            group_id=key.group_id,
+        )
+        for each, first_offset in offsets.items()
+    ]

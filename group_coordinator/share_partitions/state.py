@@ -308,7 +308,6 @@ def restored(form: DurableForm) -> SharePartition:
         leader_epoch=form.leader_epoch,
         window=Window(form.start_offset, form.cells, form.holders or bytes(2 * len(form.cells))),
         pending=form.pending,
-        last_number=max(form.pending, default=0),
     )
 
 
@@ -323,6 +322,15 @@ def runs_of(form: DurableForm) -> Iterator[tuple[int, int, int]]:
             continue
         for held in _EQUAL_HOLDERS.finditer(form.holders, 2 * begin, 2 * end):
             yield len(held[0]) // 2, cell, _NUMBER.unpack_from(held[0])[0]
+
+
+def pending_runs(partition: SharePartition) -> Iterator[tuple[int, int]]:
+    """Yield first offset and number of the runs of pending records with one pending acknowledgement."""
+    offset = partition.start_offset
+    for length, _cell, number in runs_of(partition.durable_form):
+        if number:
+            yield offset, number
+        offset += length
 
 
 def form_of_runs(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
+from coordinator_runtime.ports import OutcomeNumber
 from coordinator_runtime.rocks.own_rows import FEATURES_KEY
 from coordinator_runtime.store import CommitGroup, Family, Mutation, Store
+from group_coordinator.share_partitions import rules
 from group_coordinator.share_partitions.codec import share_codec
 from group_coordinator.share_partitions.records import ShareKey, SharePartitionChanged
-from group_coordinator.share_partitions.state import SharePartition, Window
+from group_coordinator.share_partitions.rules import AckBatch
+from group_coordinator.share_partitions.state import AcknowledgingTransaction, SharePartition, Window
 from tests.cli.damaged_store import violations
 from tests.harness.share_partitions import Shares, share_world
 from txnctl.stopped import stored
@@ -40,6 +44,34 @@ def forget_the_feature(_found: Shares) -> Mutation:
     return Family.META, FEATURES_KEY, b""
 
 
+def wait_for(found: Shares, transaction: AcknowledgingTransaction) -> Mutation:
+    """Offset 2 waits for a transaction."""
+    asked = [AckBatch(2, 2, (1,))]
+    waiting = rules.acknowledge_in_transaction(found.state, "a", asked, transaction).partition
+    return written(found, found.key, waiting)
+
+
+def wait_for_nobody(found: Shares) -> Mutation:
+    return wait_for(found, AcknowledgingTransaction("lost", 4_711, 0, OutcomeNumber(0, 0)))
+
+
+def wait_for_an_idle_id(found: Shares) -> Mutation:
+    drawn = found.world.init("worker")
+    found.world.settle()
+    shard = found.world.inside.transactions.shard_key("worker").number
+    return wait_for(found, AcknowledgingTransaction("worker", *drawn.result(), OutcomeNumber(shard, 0)))
+
+
+def wait_for_an_open_id(found: Shares, *, epochs: int = 0, shards: int = 0) -> Mutation:
+    drawn = found.world.init("worker")
+    found.world.settle()
+    producer_id, epoch = drawn.result()
+    found.world.add("worker", drawn.result(), ["t-0"])
+    found.world.settle()
+    shard = found.world.inside.transactions.shard_key("worker").number + shards
+    return wait_for(found, AcknowledgingTransaction("worker", producer_id, epoch + epochs, OutcomeNumber(shard, 0)))
+
+
 def write_a_state_of_a_newer_program(found: Shares) -> Mutation:
     return written(found, found.key, replace(found.state, window=Window(0, b"\x0b", bytes(2))))
 
@@ -50,6 +82,11 @@ def write_a_state_of_a_newer_program(found: Shares) -> Mutation:
         (know_more_than_the_log, "knows records up to 11, and the log ends at 10"),
         (read_what_is_not_there, "of group 'workers' with ordinal 7 is of no partition"),
         (forget_the_feature, "does not name the feature share_groups"),
+        (wait_for_nobody, "producer 4711, epoch 0: its producer id belongs to no transactional id"),
+        (wait_for_an_idle_id, "'worker' is Empty"),
+        (wait_for_an_open_id, "'worker' does not list the share partition"),
+        (partial(wait_for_an_open_id, epochs=1), "'worker' is at epoch 0"),
+        (partial(wait_for_an_open_id, shards=1), "'worker' belongs to coordinator shard"),
         (write_a_state_of_a_newer_program, "which this program does not know"),
     ],
 )

@@ -195,10 +195,11 @@ def _hanging(found: admin_pb2.HangingTransaction) -> Row:
         "producer_id": found.producer_id,
         "producer_epoch": found.producer_epoch,
         "start_offset": found.start_offset,
-        "start_ms": found.start_ms,
-        "age_ms": found.age_ms,
+        "start_ms": found.start_ms or None,
+        "age_ms": found.age_ms if found.start_ms else None,
         "reason": found.reason,
         "transactional_id": found.transactional_id or None,
+        "group_id": found.group_id or None,
     }
 
 

@@ -728,6 +728,7 @@ class HangingTransaction(_message.Message):
     AGE_MS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.bytes
     partition: _builtins.int
@@ -741,6 +742,10 @@ class HangingTransaction(_message.Message):
     """Reason why no client will end it: unknown_producer, not_open, other_epoch, not_a_member."""
     transactional_id: _builtins.str
     """The id that has the producer id, but not this transaction. Empty: none has it."""
+    group_id: _builtins.str
+    """Share group whose records in the partition the transaction has acknowledged. start_offset is the first of them.
+    Empty: the transaction has records of its own in the partition.
+    """
     def __init__(
         self,
         *,
@@ -754,10 +759,11 @@ class HangingTransaction(_message.Message):
         age_ms: _builtins.int = ...,
         reason: _builtins.str = ...,
         transactional_id: _builtins.str = ...,
+        group_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "partition", b"partition", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "reason", b"reason", "start_ms", b"start_ms", "start_offset", b"start_offset", "topic", b"topic", "topic_id", b"topic_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "group_id", b"group_id", "partition", b"partition", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "reason", b"reason", "start_ms", b"start_ms", "start_offset", b"start_offset", "topic", b"topic", "topic_id", b"topic_id", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -306,7 +306,12 @@ def auditor(world: CaseWorld) -> HangingTransactions:
     runtime = world.inside.runtime
     opened = PartitionTransactions(partial(runtime.shards, Coordinator.LOG), world.inside.catalog)
     found = HangingTransactions(
-        runtime, ProducerOwners(runtime), opened, world.inside.markers, world.inside.transactions.shard_key
+        runtime,
+        ProducerOwners(runtime),
+        opened,
+        world.inside.core.shares,
+        world.inside.markers,
+        world.inside.transactions.shard_key,
     )
     found.audit()
     return found

@@ -15,7 +15,7 @@ import pytest
 
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.marker import Outcome
+from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.participants import ShareKey
 from coordinator_runtime.pending import Pending
@@ -24,13 +24,15 @@ from coordinator_runtime.ports import (
     CallContext,
     Committer,
     Membership,
+    OutcomeNumber,
     Permission,
     ResourceType,
 )
-from group_coordinator.share_partitions.decisions import decide_release_member
-from group_coordinator.share_partitions.requests import PartitionAcks, TxnShareAcknowledge
+from group_coordinator.share_partitions.decisions import decide_acknowledge_in_transaction, decide_release_member
+from group_coordinator.share_partitions.requests import PartitionAcks, TxnAcknowledge, TxnShareAcknowledge
 from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.shard import ShareShard
+from group_coordinator.share_partitions.state import AcknowledgingTransaction
 from tests.groups.share_partitions.pictures import picture
 from tests.harness.calls import called, partition_name
 from tests.harness.group_calls import ANYBODY
@@ -38,7 +40,9 @@ from tests.harness.group_world import group_world
 from tests.harness.share_groups import ShareMember
 from tests.harness.share_partitions import Shares
 from tests.harness.world import World
+from txn_coordinator.administration import AbortHanging
 from txn_coordinator.config import TwoPhase
+from txn_coordinator.hanging import HangingReason
 from txn_coordinator.requests import AddOffsets
 from txn_coordinator.state import Identity
 
@@ -283,6 +287,77 @@ def test_a_client_of_version_1_adds_the_group_first(worker: Worker) -> None:
         worker.shares().ask(decide_release_member, group_id=GROUP, member_id="w")
         worker.shares().acquire("w")
     worker.check()
+
+
+def test_a_late_copy_of_an_earlier_marker_settles_nothing_of_the_next_transaction(worker: Worker) -> None:
+    worker.initialise(VERSION_1)
+    add = AddOffsets(transactional_id=ID, identity=worker.identity, group_id=GROUP)
+    world, share = worker.world, ShareKey(GROUP, worker.shares().key.ordinal)
+    for csn, partition in ((1, "t-1"), (2, "t-0")):
+        called(lambda: world.inside.transactions.add_offsets(add, VERSION_1))
+        world.settle()
+        assert worker.acknowledge(partition, context=VERSION_1) is OK
+        if csn == 1:
+            world.end(ID, worker.identity, Outcome.COMMIT, VERSION_1)
+            world.settle()
+    marker = Marker(
+        producer_id=worker.identity.producer_id,
+        txn_epoch=worker.identity.producer_epoch,
+        next_epoch=worker.identity.producer_epoch,
+        coordinator_shard=world.inside.transactions.shard_key(ID).number,
+        coordinator_epoch=1,
+        outcome=Outcome.COMMIT,
+        csn=world.describe(ID).csn,
+    )
+    assert marker.csn > 0
+    world.inside.runtime.write(world.inside.markers.share_marker(share, marker))
+    world.settle()
+    assert worker.pictures[0] == PENDING
+
+
+# Acknowledgements without a transaction, which only a defect or damage leaves
+
+
+def test_nothing_hangs_at_any_step(split: Worker) -> None:
+    world, hanging = split.world, split.world.inside.core.admin.hanging
+    assert split.acknowledge("t-0") is OK
+    assert [each.group_id for each in world.inside.core.shares.all_pending()] == [GROUP]
+    assert hanging.find() == []
+    world.end(ID, split.identity, Outcome.COMMIT)
+    while world.flush():
+        assert hanging.find() == []
+    assert world.inside.core.shares.all_pending() == []
+
+
+def test_acknowledgements_that_no_owner_will_end_are_found_and_ended_by_an_administrator(split: Worker) -> None:
+    world, shares = split.world, split.shares()
+    lost = AcknowledgingTransaction("lost", 4_711, 0, OutcomeNumber(1, 0))
+    command = TxnAcknowledge("w", (AckBatch(1, 2, (ACCEPT,)),), lost)
+    shares.ask(decide_acknowledge_in_transaction, key=shares.key, command=command)
+    assert split.pictures[0] == "0: w1 ?1 ?1 w1"
+    administration = world.inside.core.admin.transactions
+    (found,) = administration.list_hanging(ANYBODY)
+    opened = found.hanging.opened
+    assert (found.ref.topic, found.ref.partition, found.age_ms) == ("t", 0, 0)
+    assert (opened.group_id, opened.producer_id, opened.first_offset) == (GROUP, 4_711, 1)
+    assert found.hanging.reason is HangingReason.UNKNOWN_PRODUCER
+    for dry_run, after in ((True, "0: w1 ?1 ?1 w1"), (False, "0: w1 .1 .1 w1")):
+        aborted = administration.abort_hanging(AbortHanging(partition=partition_name("t-0"), dry_run=dry_run), ANYBODY)
+        world.settle()
+        assert len(aborted.result()) == 1
+        assert split.pictures[0] == after
+    assert administration.list_hanging(ANYBODY) == []
+    split.check()
+
+
+def test_acknowledgements_that_the_transaction_does_not_list_hang(split: Worker) -> None:
+    shares = split.shares()
+    assert split.acknowledge("t-1") is OK
+    unlisted = AcknowledgingTransaction(ID, *split.identity, OutcomeNumber(1, 0))
+    command = TxnAcknowledge("w", (AckBatch(0, 0, (ACCEPT,)),), unlisted)
+    shares.ask(decide_acknowledge_in_transaction, key=shares.key, command=command)
+    (found,) = split.world.inside.core.admin.hanging.find()
+    assert (found.opened.ordinal, found.reason) == (shares.key.ordinal, HangingReason.NOT_A_MEMBER)
 
 
 # Late acknowledgements

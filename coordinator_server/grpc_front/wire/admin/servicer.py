@@ -183,6 +183,7 @@ def _hanging(found: HangingTransaction) -> admin_pb2.HangingTransaction:
         age_ms=found.age_ms,
         reason=found.hanging.reason.value,
         transactional_id="" if owner is None else owner.transactional_id,
+        group_id=opened.group_id,
     )
 
 

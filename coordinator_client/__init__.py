@@ -56,7 +56,7 @@ does this, on the loop of the application or on one beside it.
 - `errors` has one exception for each action that helps, chosen by the error class of the reply.
 
 Reading order: `calls`, `transport/transport`, `transport/connection`, `errors`, `producer/core`, `producer/shell`,
-`producer/producer`, `consumer/core`, `consumer/engine`, `consumer/consumers`, `reading/batch_reader`.
+`producer/producer`, `consumer/core`, `groups/engine`, `groups/shells`, `consumer/consumers`, `reading/batch_reader`.
 """
 
 from coordinator_client.admin.acl_admin import PermissionCheck

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Never, Self, TypeVar, Unpack
+from typing import Never, Unpack
 
-from coordinator_client.calls import CUT_OFF_CLOSE_MS, timed_out
 from coordinator_client.consumer.config import ConsumerOptions
 from coordinator_client.consumer.core import ConsumerCore
-from coordinator_client.consumer.engine import Engine
-from coordinator_client.consumer.handover import AsyncRebalanceListener, UserCall
+from coordinator_client.consumer.handover import AsyncRebalanceListener
 from coordinator_client.consumer.iterators import AsyncBatchIterator, AsyncRecordIterator
 from coordinator_client.consumer.polled import ConsumerRecords
-from coordinator_client.consumer.shell import (
-    POLL_TIMEOUT_MS,
-    RECORDS,
-    Begun,
-    ConsumerShell,
-    Offsets,
-    Partitions,
-    note_repeating,
-)
-from coordinator_client.errors import Retriable, TransactionError
-from coordinator_client.loops import AsyncioLoop
+from coordinator_client.consumer.shell import ConsumerShell, Offsets, Partitions, note_repeating
+from coordinator_client.groups.shells import POLL_TIMEOUT_MS, RECORDS, AsyncioShell
+from coordinator_client.groups.user_calls import UserCall
 from coordinator_client.reading.reader import ReadRecord
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
 
-T = TypeVar("T")
 
-
-class AsyncConsumer(ConsumerShell):
+class AsyncConsumer(ConsumerShell, AsyncioShell[ConsumerCore]):
     """`Consumer` for asyncio: the calls that wait are coroutines, everything else is the same.
 
     Its heartbeats, fetches and commits run on the loop of the task that uses it first: code that blocks the loop delays
@@ -48,25 +33,6 @@ class AsyncConsumer(ConsumerShell):
         Raises: Rejected or Misconfigured for a wrong option.
         """
         super().__init__(endpoint, **options)
-        self._news = asyncio.Event()
-        self._engine = Engine(self._core, self._connection, self._connection.open_loop or AsyncioLoop, self._wake)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        """Close the consumer. After an exception nothing is committed, because the last polled records may not be
-        processed."""
-        if error is None:
-            await self.close()
-            return
-        try:
-            # A user who presses Ctrl-C does not want to wait for the network.
-            await self._close(None if isinstance(error, Exception) else 0, commits=False)
-        except TransactionError as failed:
-            error.add_note(f"closing the consumer failed too: {failed}")
 
     def __aiter__(self) -> AsyncIterator[ReadRecord]:
         """Return an endless iterator over single records; it ends when the consumer is closed.
@@ -249,69 +215,4 @@ class AsyncConsumer(ConsumerShell):
         `close_timeout_ms`). Once the server does not answer it takes a second at most; the server then notices the
         silence itself. A second call does nothing. Raises: any exception of the listener.
         """
-        await self._close(timeout_ms, commits=True)
-        self._raise_failure()
-
-    async def _close(self, timeout_ms: int | None, *, commits: bool) -> None:
-        patience = self._patience(timeout_ms, self._config.close_timeout_ms, cut_off_ms=CUT_OFF_CLOSE_MS)
-        try:
-            if not self.is_closed and patience.limit_ms > 0 and not self._connection.is_of_a_parent:
-                with contextlib.suppress(Retriable):
-                    await self._finish(self._begin_leave(patience, commits=commits))
-        finally:
-            self._stop()
-            if self._is_own:
-                self._connection.close()
-
-    async def _finish(self, begun: Begun[T]) -> T:
-        """Wait for the result, and make the user calls that fall due meanwhile."""
-        while True:
-            until_ms, call, is_settled = self._turn(partial(self._look_at, begun))
-            if call is not None:
-                await self._make(call)
-            elif is_settled:
-                return begun.future.result()
-            elif not await self._wait(until_ms):
-                raise timed_out(begun.what, begun.patience.limit_ms)
-
-    async def _make(self, call: UserCall) -> None:
-        error: Exception | None = None
-        try:
-            answer = call.call(call.entered)
-            if answer is not None:
-                await answer
-        except BaseException as raised:
-            if call.is_begun and isinstance(raised, Exception):
-                # Raised by the application's code: raise it once the rebalance ends.
-                error = raised
-            else:
-                self._end_interrupted(call)
-                raise
-        self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
-
-    async def _wait(self, until_ms: int) -> bool:
-        """Wait for an event; return False once the time is over."""
-        left_ms = until_ms - self._engine.now_ms
-        if left_ms <= 0:
-            return False
-        timer = self._engine.wake_after(left_ms)
-        try:
-            await self._news.wait()
-        finally:
-            timer.cancel()
-        self._news.clear()
-        return True
-
-    def _wake(self) -> None:
-        self._news.set()
-
-    def _turn(self, step: Callable[[ConsumerCore], T]) -> T:
-        asked = self._engine.ask(step)
-        assert asked.is_done, "the consumer lives on the loop of its caller"
-        return asked.result()
-
-    def _stop(self) -> None:
-        """Close the core, then release the loop."""
-        if not self._connection.is_of_a_parent:
-            self._engine.stop()
-            self._engine.release()
+        await self._close_and_raise(timeout_ms)

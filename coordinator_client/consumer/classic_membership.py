@@ -16,14 +16,16 @@ from typing import Final
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.calls import HEARTBEAT, LEAVE_GROUP, RetryingCall
 from coordinator_client.consumer.commits import not_a_member, rebalancing
-from coordinator_client.consumer.context import Backoff, ConsumerContext
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
 from coordinator_client.consumer.joining import Assignors, Joining, JoiningMember, as_names, as_share
-from coordinator_client.consumer.membership import Pace, WantedTopics
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import ClassicStatus, classic_step
 from coordinator_client.consumer.topics import TopicWatch, compiled
 from coordinator_client.errors import PASSING, CommitFailed, RebalanceInProgress, TransactionError
+from coordinator_client.groups.backoff import Backoff
+from coordinator_client.groups.heartbeats import Pace
+from coordinator_client.groups.subscription import WantedTopics
 from coordinator_client.values import NO_GENERATION, GroupMetadata, TopicPartition, TopicPartitionCount
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorClass, ErrorCode

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.calls import OFFSET_COMMIT, RetryingCall
-from coordinator_client.consumer.context import Backoff, ConsumerContext
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.owned import OwnedPartition
 from coordinator_client.errors import (
     PASSING,
@@ -28,6 +28,7 @@ from coordinator_client.errors import (
     known_code,
     rejected,
 )
+from coordinator_client.groups.backoff import Backoff
 from coordinator_client.values import NO_GENERATION, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method

@@ -1,9 +1,5 @@
 """Membership in a group of the consumer protocol (KIP-848): the server decides, the member carries out.
 
-One heartbeat is in flight at a time. A heartbeat with nothing to report waits on the server for changes, so the member
-learns of them at once. If the member has something to report meanwhile, it gives up the waiting heartbeat. The answer
-may be lost with it, so the next heartbeat reports everything, and the server then repeats everything.
-
 Source: spec groups 3.2, 3.6, 3.7, 7.7; KIP-848.
 """
 
@@ -13,24 +9,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_client.calls import CONSUMER_GROUP_HEARTBEAT, RetryingCall
+from coordinator_client.calls import CONSUMER_GROUP_HEARTBEAT
 from coordinator_client.consumer.commits import not_a_member
-from coordinator_client.consumer.context import Backoff, ConsumerContext
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
-from coordinator_client.consumer.membership import Pace, WantedTopics
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import MemberStatus, member_step
 from coordinator_client.errors import PASSING, CommitFailed, TransactionError
+from coordinator_client.groups.heartbeats import JOIN_EPOCH, LEAVE_EPOCH, Heartbeats
+from coordinator_client.groups.subscription import WantedTopics, target_of
 from coordinator_client.values import GroupMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 _S = MemberStatus
 
-JOIN_EPOCH: Final = 0
-LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
-INTERVAL_MS_FIRST: Final = 5_000
-"""Heartbeat interval until the server has specified one (ms)."""
 
 _BEATING: Final = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE, _S.PREPARE_LEAVING, _S.LEAVING})
 
@@ -47,18 +40,12 @@ class ConsumerMembership:
         self._member_id = member_id
         self._context = context
         self._handover = handover
-        self._backoff = Backoff(context.random_source)
-        self._pace = Pace(context.config.heartbeat_wait_ms, interval_ms=INTERVAL_MS_FIRST)
+        self._heartbeats = Heartbeats(context)
         self._subscription = WantedTopics()
         self._said: tuple[frozenset[str], str | None] | None = None
         """Subscription that the server knows."""
         self._target: Mapping[TopicPartition, bytes] = {}
-        self._is_full_due = True
         self._is_owned_due = False
-        self._flight: int | None = None
-        self._is_waiting = False
-        """True if the heartbeat in flight may wait on the server."""
-        self._due_ms = 0
         self._left: Then | None = None
         self._is_leave_due = False
         """True if the member is STALE and the group does not know that it left."""
@@ -89,7 +76,7 @@ class ConsumerMembership:
             return error
         # A heartbeat finds out the state of the membership; a commit alone decides nothing.
         if self.status in _BEATING:
-            self._speak(now_ms)
+            self._heartbeats.speak(now_ms)
         if error.code == ErrorCode.STALE_MEMBER_EPOCH and self.epoch > 0:
             return None
         return CommitFailed(error.code, error.error_class, error.reason)
@@ -97,7 +84,7 @@ class ConsumerMembership:
     def subscribe(self, subscription: WantedTopics, now_ms: int) -> None:
         self._subscription = subscription
         if self.status in (_S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE):
-            self._speak(now_ms)
+            self._heartbeats.speak(now_ms)
 
     def on_poll(self, now_ms: int) -> None:
         is_out = self.status is _S.UNSUBSCRIBED and not self._subscription.is_empty
@@ -108,9 +95,9 @@ class ConsumerMembership:
         if self.status not in (_S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE, _S.JOINING):
             return
         self._step(_S.STALE)
-        self._cancel()
+        self._heartbeats.cancel()
         self._is_leave_due = True
-        self._due_ms = now_ms
+        self._heartbeats.due_ms = now_ms
         self._lose(lambda _: None, now_ms)
 
     def leave(self, then: Then, now_ms: int) -> None:
@@ -138,55 +125,38 @@ class ConsumerMembership:
 
     def wake_ms(self) -> int | None:
         is_beating = self.status in _BEATING or (self.status is _S.STALE and self._is_leave_due)
-        return self._due_ms if is_beating and self._flight is None else None
+        return self._heartbeats.due_ms if is_beating and self._heartbeats.is_idle else None
 
     def _step(self, to: MemberStatus) -> None:
         self.status = member_step(self.status, to)
 
     def _join(self, now_ms: int) -> None:
         self._step(_S.JOINING)
-        self._cancel()
+        self._heartbeats.cancel()
         self.epoch, self._target = JOIN_EPOCH, {}
-        self._is_full_due, self._is_leave_due = True, False
-        self._due_ms = now_ms
-
-    def _speak(self, now_ms: int) -> None:
-        """Send a heartbeat now, in place of one that waits on the server."""
-        if self._flight is not None and self._is_waiting:
-            self._cancel()
-        self._due_ms = now_ms
-
-    def _cancel(self) -> None:
-        if self._flight is not None:
-            self._context.flights.cancel(self._flight)
-            self._flight, self._is_full_due = None, True
+        self._heartbeats.is_full_due, self._is_leave_due = True, False
+        self._heartbeats.due_ms = now_ms
 
     def _beat(self, now_ms: int) -> None:
         request = self._request()
         says_nothing = not (
-            self._is_full_due
+            self._heartbeats.is_full_due
             or self._is_owned_due
             or self._is_subscription_due
             or self.status in (_S.JOINING, _S.LEAVING, _S.STALE)
         )
-        wait_ms = self._pace.begin(now_ms, may_wait=says_nothing)
-        request.max_wait_ms = wait_ms
-        self._is_waiting = wait_ms > 0
+        wait_ms = request.max_wait_ms = self._heartbeats.begin(now_ms, may_wait=says_nothing)
         self._is_owned_due = False
         said = (self._subscription.topics, self._subscription.pattern)
-        call = RetryingCall(
-            CONSUMER_GROUP_HEARTBEAT, request, deadlines=self._context.once(wait_ms=wait_ms), now_ms=now_ms
-        )
         status = self.status
 
         def ended(end: group.ConsumerGroupHeartbeatResponse | TransactionError, at_ms: int) -> None:
-            self._flight = None
             if status in (_S.LEAVING, _S.STALE):
                 self._gone(end, at_ms)
             else:
                 self._answered(end, said, at_ms)
 
-        self._flight = self._context.flights.start(call, ended)
+        self._heartbeats.send(CONSUMER_GROUP_HEARTBEAT, request, wait_ms, ended, now_ms)
 
     @property
     def _is_subscription_due(self) -> bool:
@@ -205,19 +175,19 @@ class ConsumerMembership:
             is_static = config.group_instance_id is not None
             request.member_epoch = STATIC_LEAVE_EPOCH if is_static else LEAVE_EPOCH
             return request
-        if self._is_full_due:
+        if self._heartbeats.is_full_due:
             request.rebalance_timeout_ms = config.max_poll_interval_ms
             if config.rack_id is not None:
                 request.rack_id = config.rack_id
             if config.server_assignor is not None:
                 request.server_assignor = config.server_assignor
-        if (self._is_full_due or self._is_subscription_due) and self._left is None:
+        if (self._heartbeats.is_full_due or self._is_subscription_due) and self._left is None:
             request.subscribed_topic_names.names.extend(sorted(self._subscription.topics))
             request.subscribed_topic_names.SetInParent()
             # An empty pattern withdraws a former one; a member that never had a pattern leaves it out.
             if self._subscription.pattern is not None or (self._said is not None and self._said[1] is not None):
                 request.subscribed_topic_regex = self._subscription.pattern or ""
-        if self._is_full_due or self._is_owned_due:
+        if self._heartbeats.is_full_due or self._is_owned_due:
             self._fill_owned(request.topic_partitions)
         return request
 
@@ -239,25 +209,23 @@ class ConsumerMembership:
         if isinstance(end, TransactionError):
             self._failed(end, now_ms)
             return
-        self._backoff.reset()
-        self._is_full_due = False
         self._said = said
         is_new = end.HasField("assignment") or end.member_epoch != self.epoch
         self.epoch = end.member_epoch
-        self._due_ms = self._pace.answered(now_ms, interval_ms=end.heartbeat_interval_ms, is_news=is_new)
+        self._heartbeats.answered(now_ms, interval_ms=end.heartbeat_interval_ms, is_news=is_new)
         if end.HasField("assignment"):
             self._target = target_of(end.assignment)
         if self._is_owned_due or self._is_subscription_due:
-            self._due_ms = now_ms
+            self._heartbeats.due_ms = now_ms
         self._reconcile(now_ms)
 
     def _failed(self, error: TransactionError, now_ms: int) -> None:
-        self._is_full_due = True
+        self._heartbeats.is_full_due = True
         if error.error_class in PASSING:
-            self._due_ms = now_ms + self._backoff.next_ms()
+            self._heartbeats.repeat(now_ms)
         elif self.status is _S.PREPARE_LEAVING:
             # The member leaves anyway; its last heartbeat will find out that there is nothing to leave.
-            self._due_ms = now_ms + self._backoff.next_ms()
+            self._heartbeats.repeat(now_ms)
         elif error.error_class is ErrorClass.REJOIN:
             self._step(_S.FENCED)
             self._lose(self._join_after_loss, now_ms)
@@ -267,7 +235,7 @@ class ConsumerMembership:
     def _refuse(self, error: TransactionError, now_ms: int) -> None:
         if error.error_class is ErrorClass.FENCED:
             error.action = "Stop this process: a newer one holds its group_instance_id."
-        self._cancel()
+        self._heartbeats.cancel()
         self._step(_S.FATAL)
         self.failure = error
         self._lose(lambda _: None, now_ms)
@@ -305,24 +273,24 @@ class ConsumerMembership:
         owned = self._context.assignment.topic_ids()
         self._handover.assign({name: topic_id for name, topic_id in self._target.items() if name not in owned})
         self._is_owned_due = True
-        self._speak(now_ms)
+        self._heartbeats.speak(now_ms)
 
     def _leave_now(self, now_ms: int) -> None:
         if self.status is _S.PREPARE_LEAVING:
             self._step(_S.LEAVING)
-            self._cancel()
+            self._heartbeats.cancel()
             self.epoch = JOIN_EPOCH
-            self._due_ms = now_ms
+            self._heartbeats.due_ms = now_ms
 
     def _gone(self, end: group.ConsumerGroupHeartbeatResponse | TransactionError, now_ms: int) -> None:
         if isinstance(end, TransactionError) and end.error_class in PASSING:
-            self._due_ms = now_ms + self._backoff.next_ms()
+            self._heartbeats.repeat(now_ms)
             return
         self._is_leave_due = False
         if self.status is _S.LEAVING:
             self._step(_S.UNSUBSCRIBED)
             self._said = None
-            self._is_full_due = True
+            self._heartbeats.is_full_due = True
             then, self._left = self._left, None
             assert then is not None, "whoever leaves is waited for"
             then(now_ms)
@@ -331,15 +299,3 @@ class ConsumerMembership:
 def _is_same(target_id: bytes | None, topic_id: bytes) -> bool:
     """Return True if a partition may stay: it is in the target, and its topic was not recreated."""
     return target_id is not None and (target_id == topic_id or not (target_id and topic_id))
-
-
-def target_of(assignment: group.PartitionSet) -> Mapping[TopicPartition, bytes]:
-    """Return the partitions that the group allows the member to own, with their topic ids; an id is empty if
-    unknown."""
-    return {
-        TopicPartition(topic.topic, partition): topic.topic_id
-        for topic in assignment.topics
-        # A deleted topic has no name any more, and nothing to read.
-        if topic.topic
-        for partition in topic.partitions
-    }

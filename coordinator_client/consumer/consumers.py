@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
-from queue import SimpleQueue
-from types import TracebackType
-from typing import Final, Never, Self, TypeVar, Unpack
+from typing import Never, Unpack
 
-from coordinator_client.calls import CUT_OFF_CLOSE_MS, timed_out
 from coordinator_client.consumer.config import ConsumerOptions
 from coordinator_client.consumer.core import ConsumerCore
-from coordinator_client.consumer.engine import AskedStep, Engine
-from coordinator_client.consumer.handover import RebalanceListener, UserCall
+from coordinator_client.consumer.handover import RebalanceListener
 from coordinator_client.consumer.iterators import BatchIterator, RecordIterator
 from coordinator_client.consumer.polled import ConsumerRecords
-from coordinator_client.consumer.shell import (
-    POLL_TIMEOUT_MS,
-    RECORDS,
-    Begun,
-    ConsumerShell,
-    Offsets,
-    Partitions,
-    note_repeating,
-)
-from coordinator_client.errors import Retriable, TransactionError
-from coordinator_client.loops import background_loop
+from coordinator_client.consumer.shell import ConsumerShell, Offsets, Partitions, note_repeating
+from coordinator_client.groups.shells import POLL_TIMEOUT_MS, RECORDS, BlockingShell
+from coordinator_client.groups.user_calls import UserCall
 from coordinator_client.reading.reader import ReadRecord
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
 
-T = TypeVar("T")
 
-_LONGEST_LOOK_MS: Final = 60_000
-
-
-class Consumer(ConsumerShell):
+class Consumer(ConsumerShell, BlockingShell[ConsumerCore]):
     """Reads topics, either as a member of a group that shares the partitions, or partitions given by `assign`.
 
     By default it returns committed records only. Heartbeats, fetches and commits run in a thread of the process, one
@@ -53,25 +36,6 @@ class Consumer(ConsumerShell):
         Raises: Rejected or Misconfigured for a wrong option.
         """
         super().__init__(endpoint, **options)
-        self._inbox: SimpleQueue[None] = SimpleQueue()
-        self._engine = Engine(self._core, self._connection, self._connection.open_loop or background_loop, self._wake)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        """Close the consumer. After an exception nothing is committed, because the last polled records may not be
-        processed."""
-        if error is None:
-            self.close()
-            return
-        try:
-            # A user who presses Ctrl-C does not want to wait for the network.
-            self._close(None if isinstance(error, Exception) else 0, commits=False)
-        except TransactionError as failed:
-            error.add_note(f"closing the consumer failed too: {failed}")
 
     def __iter__(self) -> Iterator[ReadRecord]:
         """Return an endless iterator over single records; it ends when the consumer is closed.
@@ -265,67 +229,4 @@ class Consumer(ConsumerShell):
         `close_timeout_ms`). Once the server does not answer it takes a second at most; the server then notices the
         silence itself. A second call does nothing. Raises: any exception of the listener.
         """
-        self._close(timeout_ms, commits=True)
-        self._raise_failure()
-
-    def _close(self, timeout_ms: int | None, *, commits: bool) -> None:
-        patience = self._patience(timeout_ms, self._config.close_timeout_ms, cut_off_ms=CUT_OFF_CLOSE_MS)
-        try:
-            if not self.is_closed and patience.limit_ms > 0 and not self._connection.is_of_a_parent:
-                with contextlib.suppress(Retriable):
-                    self._finish(self._begin_leave(patience, commits=commits))
-        finally:
-            self._stop()
-            if self._is_own:
-                self._connection.close()
-
-    def _finish(self, begun: Begun[T]) -> T:
-        """Wait for the result, and make the user calls that fall due meanwhile."""
-        while True:
-            until_ms, call, is_settled = self._turn(partial(self._look_at, begun))
-            if call is not None:
-                self._make(call)
-            elif is_settled:
-                return begun.future.result()
-            elif not self._wait(until_ms):
-                raise timed_out(begun.what, begun.patience.limit_ms)
-
-    def _make(self, call: UserCall) -> None:
-        error: Exception | None = None
-        try:
-            call.call(call.entered)
-        except BaseException as raised:
-            if call.is_begun and isinstance(raised, Exception):
-                # Raised by the application's code: raise it once the rebalance ends.
-                error = raised
-            else:
-                self._end_interrupted(call)
-                raise
-        self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
-
-    def _wait(self, until_ms: int) -> bool:
-        """Wait for an event; return False once the time is over."""
-        left_ms = until_ms - self._engine.now_ms
-        if left_ms <= 0:
-            return False
-        self._connection.clock.take(self._inbox, left_ms)
-        return True
-
-    def _wake(self) -> None:
-        if self._inbox.empty():
-            self._inbox.put(None)
-
-    def _turn(self, step: Callable[[ConsumerCore], T]) -> T:
-        asked = self._engine.ask(step)
-        self._await(asked)
-        return asked.result()
-
-    def _stop(self) -> None:
-        """Close the core on its loop, then release the loop."""
-        if not self._connection.is_of_a_parent:
-            self._await(self._engine.stop())
-            self._engine.release()
-
-    def _await(self, asked: AskedStep[T]) -> None:
-        while not asked.is_done:
-            self._connection.clock.take(asked.inbox, _LONGEST_LOOK_MS)
+        self._close_and_raise(timeout_ms)

@@ -13,65 +13,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, Generic, TypeVar
+from typing import TypeVar
 
 from coordinator_client.calls import Reply, ReplyT, RequestT, RetryingCall
 from coordinator_client.consumer.classic_membership import ClassicMembership
 from coordinator_client.consumer.commits import CommitJob, CommitQueue, no_group
 from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.consumer_membership import ConsumerMembership
-from coordinator_client.consumer.context import BACKOFF_MS_FIRST, ConsumerContext
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.fetching import ConsumerFetches
-from coordinator_client.consumer.handover import NAMES, AnyListener, Handover, UserCall
+from coordinator_client.consumer.handover import AnyListener, Handover
 from coordinator_client.consumer.joining import chosen_assignors
-from coordinator_client.consumer.membership import GroupMembership, NoMembership, WantedTopics
+from coordinator_client.consumer.membership import GroupMembership, NoMembership
 from coordinator_client.consumer.owned import OwnedPartition, OwnedPartitions, Slice
 from coordinator_client.consumer.polled import Handed
 from coordinator_client.consumer.positions import ConsumerPositions, Reader
-from coordinator_client.consumer.topics import AbsentTopics
 from coordinator_client.errors import Loss, TransactionError, rejected, unreachable
 from coordinator_client.flights import Flights, Transmission
+from coordinator_client.groups.backoff import BACKOFF_MS_FIRST
+from coordinator_client.groups.futures import Future
+from coordinator_client.groups.subscription import WantedTopics
+from coordinator_client.groups.topics import AbsentTopics
+from coordinator_client.groups.user_calls import NAMES, MadeCalls, UserCall
 from coordinator_client.pulse import Pulse
 from coordinator_client.random_source import RandomSource, uuid_text
 from coordinator_client.values import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorCode
 
 T = TypeVar("T")
-
-_OPEN: Final = object()
-
-
-class Future(Generic[T]):
-    """A result that is open, or was settled once with a value or an error."""
-
-    __slots__ = ("_error", "_value")
-
-    def __init__(self) -> None:
-        self._value: T | object = _OPEN
-        self._error: Exception | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """True if `result` has a value to return or an error to raise."""
-        return self._value is not _OPEN or self._error is not None
-
-    def succeed(self, value: T) -> None:
-        """Settle the result with a value, unless it is settled: its waiter may have given up meanwhile."""
-        if not self.is_settled:
-            self._value = value
-
-    def fail(self, error: Exception) -> None:
-        """Settle the result with an error, unless it is settled."""
-        if not self.is_settled:
-            self._error = error
-
-    def result(self) -> T:
-        """Return the value. Raises: the error that the result was settled with."""
-        assert self.is_settled, "only a settled future has a result"
-        if self._error is not None:
-            raise self._error
-        return self._value  # type: ignore[return-value]  # it is not the sentinel any more
-
 
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], TransactionError | None], Awaitable[None] | None]
 
@@ -100,8 +69,7 @@ class ConsumerCore:
         self._fetcher = ConsumerFetches(self.context)
         self._absent = AbsentTopics(self.context)
         self._commit_calls: deque[UserCall] = deque()
-        self._made: list[UserCall] = []
-        """Calls handed to the shell whose end it has not reported."""
+        self._made = MadeCalls()
         self._leaving: Future[None] | None = None
         self.pulse = Pulse(self.context.flights, self.context.client_id)
         """Tells a slow server from a dead one while the consumer leaves its group."""
@@ -223,7 +191,7 @@ class ConsumerCore:
         if self.subscription.is_empty and not self.assignment.is_manual:
             raise rejected(ErrorCode.INVALID_REQUEST, "there is nothing to poll: call subscribe() or assign() first")
         if is_first:
-            self._end_interrupted(now_ms)
+            self._commit_calls += self._made.end_interrupted(now_ms)
             self._commit_if_due(now_ms)
         self._last_poll_ms = now_ms
         self._is_overdue = False
@@ -255,25 +223,12 @@ class ConsumerCore:
         else:
             call = None if commits_only else self._handover.take_call()
         if call is not None:
-            self._made.append(call)
+            self._made.add(call)
         return call
 
     def end_call(self, call: UserCall, error: Exception | None, now_ms: int) -> None:
         """Note that a call was made, and its exception. A repetition does nothing."""
-        if not call.is_done:
-            call.is_done = True
-            self._made.remove(call)
-            call.on_done(error, now_ms)
-
-    def _end_interrupted(self, now_ms: int) -> None:
-        """Process calls whose caller was interrupted: a call that was begun counts as made, any other comes again."""
-        lost, self._made = self._made, []
-        for call in lost:
-            if call.is_begun:
-                call.is_done = True
-                call.on_done(None, now_ms)
-            else:
-                self._commit_calls.append(call)
+        self._made.end(call, error, now_ms)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, until_ms: int) -> Future[None]:
         """Commit these offsets, or the positions of all partitions, after every earlier commit. The future fails with
@@ -303,7 +258,7 @@ class ConsumerCore:
         if self._leaving is not None:
             # An earlier call began it and was interrupted, or gave up.
             return self._leaving
-        self._end_interrupted(now_ms)
+        self._commit_calls += self._made.end_interrupted(now_ms)
         self.pulse.begin(now_ms)
         future = self._leaving = Future[None]()
         self._handover.is_user_here = True

@@ -16,7 +16,7 @@ from typing import Final
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import FETCH, Deadlines, RetryingCall
 from coordinator_client.consumer.config import RESETS
-from coordinator_client.consumer.context import BACKOFF_MS_FIRST, Backoff, ConsumerContext
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
 from coordinator_client.encodings import ENCODINGS_READ
 from coordinator_client.errors import (
@@ -29,6 +29,7 @@ from coordinator_client.errors import (
     misconfigured,
 )
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
+from coordinator_client.groups.backoff import BACKOFF_MS_FIRST, Backoff
 from coordinator_client.settings import SKIP, isolation_level
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.limits import MEBI

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 from coordinator_client.consumer.commits import CommitJob, CommitQueue
 from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.errors import TransactionError
+from coordinator_client.groups.user_calls import NAMES, UserCall
 from coordinator_client.values import TopicPartition
 
 
@@ -73,32 +74,6 @@ class AnyListener(Protocol):
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
-
-
-Entered: TypeAlias = dict[str, Any]
-NAMES: Final = "names"
-
-
-@dataclass(slots=True, eq=False)
-class UserCall:
-    """A call that must be made in the application's thread. The shell makes it and reports its end."""
-
-    call: Callable[[Entered], Awaitable[None] | None]
-    """Enters the application's code, and notes that in the same expression, so that no interruption can come
-    between."""
-    on_done: Callable[[Exception | None, int], None]
-    is_void_after_loss: bool = False
-    """True if the call is dropped once the partitions are lost, because it would report a change that never
-    happened."""
-    entered: Entered = field(default_factory=dict)
-    """Filled by `call`, once the code is entered."""
-    is_done: bool = False
-    """True if the core knows the end of the call."""
-
-    @property
-    def is_begun(self) -> bool:
-        """True if the application's code was entered."""
-        return bool(self.entered)
 
 
 @dataclass(slots=True, eq=False)

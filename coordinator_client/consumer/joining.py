@@ -13,9 +13,10 @@ from typing import Final, Protocol
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import JOIN_GROUP, SYNC_GROUP, Deadlines, RetryingCall
-from coordinator_client.consumer.context import Backoff, ConsumerContext
-from coordinator_client.consumer.topics import ask_topics, topics_in
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.errors import PASSING, TransactionError, misconfigured
+from coordinator_client.groups.backoff import Backoff
+from coordinator_client.groups.topics import ask_topics, topics_in
 from coordinator_client.values import NO_GENERATION, TopicPartition, TopicPartitionCount
 from coordinator_protocol.assignors.classic import (
     CLASSIC_ASSIGNORS,

@@ -14,11 +14,12 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import LIST_OFFSETS, OFFSET_FETCH, RetryingCall
 from coordinator_client.consumer.config import EARLIEST
-from coordinator_client.consumer.context import BACKOFF_MS_FIRST, ConsumerContext
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.fetching import NEVER
 from coordinator_client.consumer.owned import OwnedPartition
 from coordinator_client.descriptions import committed_in
 from coordinator_client.errors import PASSING, TOPIC_GONE, ReplyFields, TransactionError, class_of, failure, rejected
+from coordinator_client.groups.backoff import BACKOFF_MS_FIRST
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
 from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode

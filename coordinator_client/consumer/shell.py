@@ -6,8 +6,7 @@ It checks arguments, and converts the application's questions about partitions t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeVar, Unpack
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from google.protobuf.message import Message
 
@@ -16,19 +15,21 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import LIST_OFFSETS, OFFSET_FETCH, Deadlines, Patience, RetryingCall, Rpc
 from coordinator_client.consumer.commits import COMMIT_AGAIN
 from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
-from coordinator_client.consumer.core import CommitCallback, ConsumerCore, Future
+from coordinator_client.consumer.core import CommitCallback, ConsumerCore
 from coordinator_client.consumer.cuts import cut_since
-from coordinator_client.consumer.engine import Engine
 from coordinator_client.consumer.fetching import SEEK_BEHIND
-from coordinator_client.consumer.handover import AnyListener, UserCall
-from coordinator_client.consumer.membership import WantedTopics
+from coordinator_client.consumer.handover import AnyListener
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
 from coordinator_client.consumer.positions import offset_fetch_request
 from coordinator_client.descriptions import committed_in
 from coordinator_client.errors import ReplyFields, TransactionError, check_here, failure, rejected
-from coordinator_client.settings import SKIP, Skipped, duration_ms, isolation_level, timestamp_ms
-from coordinator_client.transport.connection import Connection, client_id_for, connection_to
+from coordinator_client.groups.futures import Future
+from coordinator_client.groups.shells import RECORDS, Begun, MemberShell
+from coordinator_client.groups.subscription import WantedTopics
+from coordinator_client.groups.user_calls import UserCall
+from coordinator_client.settings import SKIP, Skipped, isolation_level, timestamp_ms
+from coordinator_client.transport.connection import Connection
 from coordinator_client.values import GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.names import check_topic_name
@@ -105,43 +106,17 @@ def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]
 
 T = TypeVar("T")
 
-POLL_TIMEOUT_MS: Final = 1_000
-RECORDS: Final = "records"
 
-
-@dataclass(frozen=True, slots=True)
-class Begun(Generic[T]):
-    """A call of the application that has begun, with its future result and its time limit."""
-
-    future: Future[T]
-    what: str
-    """Name of the call, for messages."""
-    patience: Patience
-    with_rebalance: bool = False
-    """True if the listener may be called meanwhile."""
-
-
-class ConsumerShell:
+class ConsumerShell(MemberShell[ConsumerCore]):
     """Base of `Consumer` and `AsyncConsumer`; not for applications."""
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
         self._config = ConsumerConfig(**options)
-        self._connection, self._is_own = connection_to(
-            endpoint, client_id=self._config.client_id, wait_ms=self._config.wait_ms, tls=self._config.tls
-        )
-        client_id = self._connection.client_id or client_id_for("consumer", self._config.group_id)
-        self._core = ConsumerCore(self._config, client_id=client_id, random_source=self._connection.random_source)
-        flights = self._core.context.flights
+        client_id = self._open(endpoint, self._config)
+        core = ConsumerCore(self._config, client_id=client_id, random_source=self._connection.random_source)
+        flights = core.context.flights
         flights.answers, flights.throttle = self._connection.answers, self._connection.throttle
-        self._engine: Engine
-        self._handed: dict[str, ConsumerRecords | Unread] = {}
-        """Records that the application has got since its last call, stored by the expression that returns them. The
-        next call moves the positions past them, so an interrupted poll has taken nothing."""
-
-    @property
-    def is_closed(self) -> bool:
-        """True if `close` was called."""
-        return self._core.is_closed
+        self._begin(core)
 
     def assign(self, partitions: Partitions) -> None:
         """Read exactly these partitions, without a group assignment; replaces the previous assignment.
@@ -256,31 +231,10 @@ class ConsumerShell:
 
         return self._do(collect)
 
-    def _patience(
-        self, timeout_ms: int | None, default_ms: int | None = None, *, cut_off_ms: int | None = None
-    ) -> Patience:
-        """Return the time limit of a call with this `timeout_ms`. Raises: TypeError, Rejected."""
-        limit_ms = self._config.default_timeout_ms if default_ms is None else default_ms
-        if timeout_ms is not None:
-            limit_ms = duration_ms("timeout_ms", timeout_ms)
-        return Patience(self._engine.now_ms + limit_ms, limit_ms, cut_off_ms)
-
     def _begin_poll(self, unnamed: tuple[object, ...], timeout_ms: int, max_records: int | None) -> tuple[int, int]:
         """Return the end of the poll, and the maximum number of its records. Raises: TypeError, Rejected."""
-        if unnamed:
-            raise TypeError("poll takes milliseconds by name: for one second write poll(timeout_ms=1000)")
-        until_ms = self._engine.now_ms + duration_ms("timeout_ms", timeout_ms)
+        until_ms = self._poll_until_ms(unnamed, timeout_ms)
         return until_ms, self._config.max_poll_records if max_records is None else max(1, max_records)
-
-    def _end_interrupted(self, call: UserCall) -> None:
-        """Note the end of an interrupted call; a call whose code was not entered comes again with the next poll."""
-        if call.is_begun:
-            self._engine.ask(lambda core: core.end_call(call, None, self._engine.now_ms))
-
-    def _end_poll(self) -> None:
-        """Note that the application leaves poll without records. Does not wait."""
-        if not self._connection.is_of_a_parent and not self.is_closed:
-            self._engine.ask(lambda core: core.end_poll(self._engine.now_ms))
 
     def _begin_commit(self, offsets: Offsets | None, timeout_ms: int | None) -> Begun[None]:
         checked = None if offsets is None else checked_offsets(offsets)
@@ -357,11 +311,6 @@ class ConsumerShell:
         )
         return Begun(future, "asking for offsets", patience)
 
-    def _raise_failure(self) -> None:
-        failed = self._core.take_failure()
-        if failed is not None:
-            raise failed
-
     def _subscribe(self, topics: Collection[str], pattern: str | None, listener: AnyListener | None) -> None:
         if isinstance(topics, str):
             raise TypeError(f"topics must be a list of names, not one text: [{topics!r}]")
@@ -391,41 +340,11 @@ class ConsumerShell:
 
         self._do(pause)
 
-    def _turn(self, step: Callable[[ConsumerCore], T]) -> T:
-        """Run a step on the loop, and return its result. Raises: the exception of the step."""
-        raise NotImplementedError
-
     def _poll_step(
         self, records_max: int, until: Mapping[TopicPartition, int] | None, core: ConsumerCore, *, is_first: bool
     ) -> UserCall | list[Slice] | Exception | None:
         """Take one step of a poll; see `ConsumerCore.poll_step`."""
         return core.poll_step(records_max, self._engine.now_ms, is_first=is_first, until=until)
-
-    def _look_at(self, begun: Begun[Any], core: ConsumerCore) -> tuple[int, UserCall | None, bool]:
-        """Return the end of the wait for a call that has begun, a user call to make meanwhile, and True if it has
-        ended."""
-        heard_ms = core.pulse.heard_ms
-        until_ms = begun.patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off, heard_ms=heard_ms)
-        return until_ms, core.take_call(commits_only=not begun.with_rebalance), begun.future.is_settled
-
-    def _do(self, step: Callable[[ConsumerCore], T]) -> T:
-        """Run a step as `_turn` does, for a call that confirms the records the application has got as processed."""
-        handed = self._handed.get(RECORDS)
-        if handed is None:
-            return self._turn(step)
-
-        def accept_first(core: ConsumerCore) -> T:
-            core.accept(handed)
-            return step(core)
-
-        try:
-            result = self._turn(accept_first)
-        except TransactionError:
-            self._handed = {}
-            raise
-        # Not after an interruption: then the same records are accepted once more, which changes nothing.
-        self._handed = {}
-        return result
 
     def _unread(self) -> Unread | None:
         """Return the batch under iteration; None if there is none, or it is at its end."""
@@ -435,14 +354,6 @@ class ConsumerShell:
     def _begin_unread(self, records: ConsumerRecords) -> None:
         """Store the records that an iteration returns from here on."""
         self._handed = {RECORDS: Unread(records)}
-
-    def _hand_out(self, records: ConsumerRecords) -> ConsumerRecords:
-        """Return records to the application, and note that it has them."""
-        try:
-            return self._handed.setdefault(RECORDS, records)  # type: ignore[return-value]  # it was empty
-        except BaseException:
-            self._handed = {}
-            raise
 
     def _decode(self, slices: list[Slice]) -> ConsumerRecords:
         """Return the records of these slices. A batch that cannot be read is left out and noted, or left for the next

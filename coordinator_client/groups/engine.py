@@ -1,5 +1,5 @@
-"""Engine of one consumer. It starts the requests of the core, passes it the answers, wakes it in time, and carries out
-the application's steps.
+"""Engine of one consumer, of a share group or not. It starts the requests of the core, passes it the answers, wakes it
+in time, and carries out the application's steps.
 
 All of that happens on one loop, one step at a time. The loop of a blocking consumer is a separate thread, on which no
 signal handler runs. So an exception in the application's thread interrupts the wait for a step, but never a step. On an
@@ -12,26 +12,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from coordinator_client.calls import Reply
-from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.errors import Loss, TransactionError, rejected
+from coordinator_client.flights import Transmission
 from coordinator_client.loops import Loop, Timer
 from coordinator_client.transport.connection import Connection
 from coordinator_client.transport.transport import Attempt, Transport
 from coordinator_protocol.errors import ErrorCode
 
+
+class EngineCore(Protocol):
+    """The part of a core that its engine drives."""
+
+    is_closed: bool
+
+    def transmissions(self, now_ms: int) -> list[Transmission]: ...
+    def on_answer(self, flight: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None: ...
+    def take_cancelled(self) -> list[int]: ...
+    def wake_ms(self) -> int | None: ...
+    def close(self, now_ms: int) -> None: ...
+
+
 T = TypeVar("T")
+CoreT = TypeVar("CoreT", bound=EngineCore)
 
 
 class AskedStep(Generic[T]):
     """A step that the application asked for, and its result once the loop has carried it out."""
 
-    __slots__ = ("_error", "_value", "inbox", "is_done", "step")
+    __slots__ = ("_error", "_value", "inbox", "is_done")
 
-    def __init__(self, step: Callable[[ConsumerCore], T]) -> None:
-        self.step = step
+    def __init__(self) -> None:
         self.inbox: SimpleQueue[bool] = SimpleQueue()
         """Gets an item once the step is done."""
         self.is_done = False
@@ -58,11 +71,11 @@ class AskedStep(Generic[T]):
         return self._value
 
 
-class Engine:
+class Engine(Generic[CoreT]):
     """Runs the core of one consumer."""
 
     def __init__(
-        self, core: ConsumerCore, connection: Connection, open_loop: Callable[[], Loop], wake_user: Callable[[], None]
+        self, core: CoreT, connection: Connection, open_loop: Callable[[], Loop], wake_user: Callable[[], None]
     ) -> None:
         """Create an engine without a loop, which is opened with the first step. `wake_user` is called on the loop
         whenever the core may have something for the application."""
@@ -84,7 +97,7 @@ class Engine:
         """Current time of the clock that the core uses (ms)."""
         return self._connection.clock.monotonic_ms()
 
-    def ask(self, step: Callable[[ConsumerCore], T]) -> AskedStep[T]:
+    def ask(self, step: Callable[[CoreT], T]) -> AskedStep[T]:
         """Carry out a step on the loop, and then send the requests that follow. On the loop itself it is done at once.
 
         Raises: Misconfigured in a fork of the process that used the consumer first; Rejected after `close` of the
@@ -94,13 +107,13 @@ class Engine:
         self._connection.transport_on(self._open_loop)
         if self._loop is None and not self._core.is_closed:
             self._loop = self._open_loop()
-        asked = AskedStep(step)
-        self._pass(partial(self._carry_out, asked))
+        asked: AskedStep[T] = AskedStep()
+        self._pass(partial(self._carry_out, step, asked))
         return asked
 
     def stop(self) -> AskedStep[None]:
         """Close the core, after which nothing happens on the loop. Call `release` afterwards."""
-        asked: AskedStep[None] = AskedStep(lambda _: None)
+        asked: AskedStep[None] = AskedStep()
 
         def close() -> None:
             if not self._core.is_closed:
@@ -133,7 +146,7 @@ class Engine:
         else:
             loop.call_soon(call)
 
-    def _carry_out(self, asked: AskedStep[T]) -> None:
+    def _carry_out(self, step: Callable[[CoreT], T], asked: AskedStep[T]) -> None:
         if self._is_stepping:
             asked.fail(self._torn())
             asked.end()
@@ -141,7 +154,7 @@ class Engine:
         self._is_stepping = True
         try:
             try:
-                asked.succeed(asked.step(self._core))
+                asked.succeed(step(self._core))
             except TransactionError as error:
                 # A step that raises TransactionError has changed nothing.
                 asked.fail(error)
@@ -163,7 +176,7 @@ class Engine:
         torn = rejected(
             ErrorCode.INVALID_REQUEST,
             f"the consumer closed itself, because an exception came in the middle of a step ({self._interruption!r}); "
-            "make a new one, which goes on at the committed offsets",
+            "make a new one: records that were not committed or acknowledged come again",
         )
         torn.__cause__ = self._interruption
         return torn

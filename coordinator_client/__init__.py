@@ -87,6 +87,7 @@ from coordinator_client.descriptions import (
 from coordinator_client.encodings import FetchedBatch
 from coordinator_client.errors import (
     Abortable,
+    AcknowledgementFailed,
     CommitFailed,
     CorruptBatch,
     Fenced,
@@ -106,6 +107,10 @@ from coordinator_client.reading.batch_reader import BatchReader, FetchOptions, P
 from coordinator_client.reading.reader import ReadOptions, ReadPlan, ReadRecord, RecordReader, plan_ranges, read
 from coordinator_client.reading.snapshots import Snapshot
 from coordinator_client.settings import Skipped
+from coordinator_client.share.acquired import AckType, ShareRecord, ShareRecords
+from coordinator_client.share.async_share_consumer import AsyncShareConsumer
+from coordinator_client.share.config import ShareConsumerConfig, ShareConsumerOptions
+from coordinator_client.share.share_consumer import ShareConsumer
 from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import GroupMetadata, Identity, OffsetAndMetadata, TopicPartition
@@ -114,6 +119,8 @@ from coordinator_protocol.next_event import NextEvent
 
 __all__ = [
     "Abortable",
+    "AckType",
+    "AcknowledgementFailed",
     "Acl",
     "AclFilter",
     "Admin",
@@ -121,6 +128,7 @@ __all__ = [
     "AsyncPreparedTransaction",
     "AsyncProducer",
     "AsyncRebalanceListener",
+    "AsyncShareConsumer",
     "AsyncTransaction",
     "BatchReader",
     "BlockingTransaction",
@@ -172,7 +180,12 @@ __all__ = [
     "ResetTo",
     "ResourceType",
     "Retriable",
+    "ShareConsumer",
+    "ShareConsumerConfig",
+    "ShareConsumerOptions",
     "ShareGroupOffset",
+    "ShareRecord",
+    "ShareRecords",
     "Skipped",
     "Snapshot",
     "Tls",

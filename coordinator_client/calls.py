@@ -21,6 +21,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import share_pb2 as share
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.errors import (
@@ -34,7 +35,7 @@ from coordinator_client.errors import (
     first_failed,
     unreachable,
 )
-from coordinator_client.fetch_reply import parse_fetch_reply
+from coordinator_client.fetch_reply import parse_fetch_reply, parse_share_fetch_reply
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import METHODS, Method
 
@@ -86,6 +87,7 @@ _TXN: Final = "TransactionService"
 _LOG: Final = "LogService"
 _ADMIN: Final = "AdminService"
 _GROUP: Final = "GroupService"
+_SHARE: Final = "ShareService"
 
 INIT_PRODUCER_ID: Final = Rpc(
     Method.INIT_PRODUCER_ID, _TXN, txn.InitProducerIdRequest, txn.InitProducerIdResponse.FromString
@@ -196,6 +198,16 @@ CONSUMER_GROUP_DESCRIBE: Final = Rpc(
     _GROUP,
     group.ConsumerGroupDescribeRequest,
     group.ConsumerGroupDescribeResponse.FromString,
+)
+SHARE_GROUP_HEARTBEAT: Final = Rpc(
+    Method.SHARE_GROUP_HEARTBEAT,
+    _GROUP,
+    group.ShareGroupHeartbeatRequest,
+    group.ShareGroupHeartbeatResponse.FromString,
+)
+SHARE_FETCH: Final = Rpc(Method.SHARE_FETCH, _SHARE, share.ShareFetchRequest, parse_share_fetch_reply, is_bulk=True)
+SHARE_ACKNOWLEDGE: Final = Rpc(
+    Method.SHARE_ACKNOWLEDGE, _SHARE, share.ShareAcknowledgeRequest, share.ShareAcknowledgeResponse.FromString
 )
 SHARE_GROUP_DESCRIBE: Final = Rpc(
     Method.SHARE_GROUP_DESCRIBE, _GROUP, group.ShareGroupDescribeRequest, group.ShareGroupDescribeResponse.FromString

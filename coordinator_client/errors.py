@@ -9,7 +9,7 @@ an exception"):
   raises again, end the process. Without `may_have_committed`: as Abortable.
 - Fenced, Rejected, Misconfigured: end the process. Its successor goes on at the committed offsets.
 
-`CommitFailed` and `RebalanceInProgress` come from `Consumer.commit` only.
+`CommitFailed` and `RebalanceInProgress` come from `Consumer.commit` only, `AcknowledgementFailed` from share consumers.
 
 A code says what happened, in Kafka's numbers. The class comes with the reply, so a code unknown to this client is still
 treated by its class. Retriable errors are handled inside the SDK: one reaches a user only when the deadline of the call
@@ -20,11 +20,12 @@ Source: docs/spec/design.md 6; docs/clients.md; KIP-588, KIP-691, KIP-1050.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused, error_class
 from coordinator_protocol.methods import Method
 
@@ -88,6 +89,21 @@ class RebalanceInProgress(TransactionError):
     member. Raised by `Consumer.commit`."""
 
     action = "Call poll() until the rebalance is over, then commit what is still assigned."
+
+
+class AcknowledgementFailed(TransactionError):
+    """Records of a share consumer were not acknowledged: it does not hold them any more, because their lock or its
+    membership ended, or their topic was deleted. `offsets` names them.
+
+    If `error_class` is UNKNOWN_OUTCOME, an answer was lost, and they may be acknowledged.
+    """
+
+    action = "Go on with poll(): these records come again, here or elsewhere, until they are acknowledged."
+
+    def __init__(self, code: int, error_class: ErrorClass, reason: str) -> None:
+        super().__init__(code, error_class, reason)
+        self.offsets: Mapping[TopicPartition, Sequence[int]] = {}
+        """Offsets of the records by partition, ascending."""
 
 
 class Rejected(TransactionError):

@@ -84,6 +84,12 @@ def _whole(name: str, value: object, rule: str) -> int:
     return value
 
 
+def check_choice(name: str, found: str, allowed: tuple[str, ...]) -> None:
+    """Check a setting whose values are words. Raises: Misconfigured if there is no such value."""
+    if found not in allowed:
+        raise wrong_setting(name, found, f"must be one of {', '.join(allowed)}")
+
+
 RAISE: Final = "raise"
 SKIP: Final = "skip"
 ON_CORRUPT_BATCH: Final = (RAISE, SKIP)
@@ -113,8 +119,7 @@ class Skipped:
 
 def check_on_corrupt_batch(value: str) -> None:
     """Check a value of the option. Raises: Misconfigured if there is no such value."""
-    if value not in ON_CORRUPT_BATCH:
-        raise wrong_setting("on_corrupt_batch", value, f"must be one of {', '.join(ON_CORRUPT_BATCH)}")
+    check_choice("on_corrupt_batch", value, ON_CORRUPT_BATCH)
 
 
 EARLIEST_MS: Final = -2

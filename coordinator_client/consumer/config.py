@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypedDict
 
 from coordinator_client.errors import check_here, wrong_setting
-from coordinator_client.settings import RAISE, check_durations, check_on_corrupt_batch, isolation_level
+from coordinator_client.settings import RAISE, check_choice, check_durations, check_on_corrupt_batch, isolation_level
 from coordinator_client.tls import Tls
 from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_client.transport.transport import MESSAGE_BYTES_MAX
@@ -177,8 +177,8 @@ class ConsumerConfig:
         isolation_level(self.isolation)
         check_on_corrupt_batch(self.on_corrupt_batch)
         self._check_group()
-        _check_choice("group_protocol", self.group_protocol, GROUP_PROTOCOLS)
-        _check_choice("auto_offset_reset", self.auto_offset_reset, RESETS)
+        check_choice("group_protocol", self.group_protocol, GROUP_PROTOCOLS)
+        check_choice("auto_offset_reset", self.auto_offset_reset, RESETS)
         check_durations(self, wrong_setting, may_be_zero=("heartbeat_wait_ms", "wait_ms"))
         for name in ("max_poll_records", "fetch_bytes", "buffer_bytes"):
             if getattr(self, name) < 1:
@@ -201,8 +201,3 @@ class ConsumerConfig:
             )
         if self.group_instance_id is not None and not self.group_instance_id.strip():
             raise wrong_setting("group_instance_id", self.group_instance_id, "is blank; give it a name or leave it out")
-
-
-def _check_choice(name: str, found: str, allowed: tuple[str, ...]) -> None:
-    if found not in allowed:
-        raise wrong_setting(name, found, f"must be one of {', '.join(allowed)}")

@@ -15,11 +15,15 @@ from coordinator_client import (
     ProducerOptions,
     ReadOptions,
     ReadPlan,
+    ShareConsumerConfig,
+    ShareConsumerOptions,
     TransactionError,
 )
 
 PUBLIC = [
     "Abortable",
+    "AckType",
+    "AcknowledgementFailed",
     "Acl",
     "AclFilter",
     "Admin",
@@ -27,6 +31,7 @@ PUBLIC = [
     "AsyncPreparedTransaction",
     "AsyncProducer",
     "AsyncRebalanceListener",
+    "AsyncShareConsumer",
     "AsyncTransaction",
     "BatchReader",
     "BlockingTransaction",
@@ -78,12 +83,17 @@ PUBLIC = [
     "ResetTo",
     "ResourceType",
     "Retriable",
+    "ShareConsumer",
+    "ShareConsumerConfig",
+    "ShareConsumerOptions",
+    "ShareRecord",
+    "ShareRecords",
     "Skipped",
     "Snapshot",
     "Tls",
     "TopicDescription",
-    "TopicSetting",
     "TopicPartition",
+    "TopicSetting",
     "Transaction",
     "TransactionDescription",
     "TransactionError",
@@ -116,6 +126,7 @@ def test_every_public_name_says_what_it_promises() -> None:
 def test_what_can_be_passed_by_name_is_what_is_documented() -> None:
     assert set(ProducerOptions.__annotations__) == {field.name for field in fields(ProducerConfig)}
     assert set(ConsumerOptions.__annotations__) == {field.name for field in fields(ConsumerConfig)}
+    assert set(ShareConsumerOptions.__annotations__) == {field.name for field in fields(ShareConsumerConfig)}
     assert set(ReadOptions.__annotations__) == {field.name for field in fields(ReadPlan)}
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordinator_api.v1 import share_pb2 as share
-from coordinator_client.errors import AcknowledgementFailed, TransactionError
+from coordinator_client.errors import PASSING, AcknowledgementFailed, TransactionError, misconfigured
 from coordinator_client.groups.futures import Future
 from coordinator_client.share.acquired import AckType, Acquisition
 from coordinator_client.values import TopicPartition
@@ -24,6 +24,10 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 _OF_ONE_RECORD: Final = frozenset({ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST})
 """Codes that one record of a partition causes: it is not held, or may not be renewed."""
+
+_UNANSWERED: Final = misconfigured(
+    ErrorCode.UNSUPPORTED_VERSION, "the server did not say how the acknowledgements of this partition ended"
+)
 
 Results = dict[TopicPartition, TransactionError | None]
 """Outcome by partition; None for success."""
@@ -138,15 +142,15 @@ class Acknowledgements:
             self._waiting.extendleft(reversed(groups))
         self._sent = {}
 
-    def answered(self, errors: Mapping[TopicPartition, TransactionError], passing: frozenset[ErrorClass]) -> bool:
-        """Process the answer to what was sent: the error of each refused partition. Errors of a `passing` class are
-        tried again. Return True if there are some."""
+    def answered(self, errors: Mapping[TopicPartition, TransactionError | None]) -> bool:
+        """Process the answer to what was sent: None or the error of each partition. Return True if some must be tried
+        again after a pause."""
         sent, self._sent = self._sent, {}
         ended: list[Outcome] = []
         again: list[AckGroup] = []
         for name, groups in sent.items():
-            error = errors.get(name)
-            if error is not None and error.error_class in passing:
+            error = errors.get(name, _UNANSWERED)
+            if error is not None and error.error_class in PASSING:
                 for each in groups:
                     each.is_unsure = each.is_unsure or error.error_class is ErrorClass.UNKNOWN_OUTCOME
                 again += groups

@@ -268,7 +268,7 @@ class ShareSession:
         has_problem = False
         for result in reply.results:
             name = _place(result.fields)
-            errors[name] = _acknowledge_error(result.fields, name)
+            errors[name] = errors.get(name) or _acknowledge_error(result.fields, name)
             if result.fields.acquired:
                 acquired.append(self._acquisition(name, result, now_ms))
             error = _error(Method.SHARE_FETCH, result.fields, name)
@@ -298,10 +298,9 @@ class ShareSession:
             self._core.problem(error)
 
     def _settle(self, errors: Mapping[TopicPartition, TransactionError | None], now_ms: int) -> None:
-        failed = {name: error for name, error in errors.items() if error is not None}
-        if self._acks.answered(failed, PASSING):
+        if self._acks.answered(errors):
             self._due_ms = now_ms + self._backoff.next_ms()
-        elif not failed:
+        elif not any(errors.values()):
             self._backoff.reset()
 
     def _failed(self, error: TransactionError, now_ms: int) -> None:

@@ -209,6 +209,12 @@ SHARE_FETCH: Final = Rpc(Method.SHARE_FETCH, _SHARE, share.ShareFetchRequest, pa
 SHARE_ACKNOWLEDGE: Final = Rpc(
     Method.SHARE_ACKNOWLEDGE, _SHARE, share.ShareAcknowledgeRequest, share.ShareAcknowledgeResponse.FromString
 )
+TXN_SHARE_ACKNOWLEDGE: Final = Rpc(
+    Method.TXN_SHARE_ACKNOWLEDGE,
+    _SHARE,
+    share.TxnShareAcknowledgeRequest,
+    share.TxnShareAcknowledgeResponse.FromString,
+)
 SHARE_GROUP_DESCRIBE: Final = Rpc(
     Method.SHARE_GROUP_DESCRIBE, _GROUP, group.ShareGroupDescribeRequest, group.ShareGroupDescribeResponse.FromString
 )

@@ -72,6 +72,18 @@ class TransactionOffsets:
     topic_ids: Mapping[TopicPartition, bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionAcknowledgements:
+    """The records of a share group to acknowledge with a transaction, and the member that holds them."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    types: Mapping[TopicPartition, Mapping[int, int]]
+    """Outcome by partition and offset."""
+    topic_ids: Mapping[TopicPartition, bytes]
+
+
 class OffsetSource(Protocol[BatchT_contra]):
     """The part of a consumer that a transaction uses."""
 

@@ -37,7 +37,7 @@ from coordinator_client.producer.sending import CorePlan
 from coordinator_client.producer.state import Goal, ProducerStatus
 from coordinator_client.pulse import Pulse
 from coordinator_client.random_source import RandomSource
-from coordinator_client.values import Row, TransactionOffsets
+from coordinator_client.values import Row, TransactionAcknowledgements, TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method
 
@@ -265,6 +265,14 @@ class ProducerCore(ProducerProgress):
         """
         self._check_open()
         self.sender.offsets.append(offsets)
+
+    def acknowledge(self, acks: TransactionAcknowledgements) -> None:
+        """Acknowledge a share consumer's records with the transaction.
+
+        Raises: the reason why no acknowledgements can be taken.
+        """
+        self._check_open()
+        self.sender.acknowledgements.append(acks)
 
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts to start now."""

@@ -13,15 +13,30 @@ from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import share_pb2 as share
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
-from coordinator_client.calls import DESCRIBE_TOPICS, PRODUCE, TXN_OFFSET_COMMIT, Deadlines, RetryingCall
+from coordinator_client.calls import (
+    DESCRIBE_TOPICS,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    TXN_SHARE_ACKNOWLEDGE,
+    Deadlines,
+    RetryingCall,
+)
 from coordinator_client.consumer.commits import fill_topics
 from coordinator_client.errors import PASSING, TransactionError, class_of, failure, misconfigured
 from coordinator_client.flights import Flights
 from coordinator_client.producer.batching import Accumulator, BatchFormat, SealedBatch
 from coordinator_client.random_source import RandomSource
-from coordinator_client.values import NO_GENERATION, Identity, TopicPartitionCount, TransactionOffsets
+from coordinator_client.share.acknowledgements import fill
+from coordinator_client.values import (
+    NO_GENERATION,
+    Identity,
+    TopicPartitionCount,
+    TransactionAcknowledgements,
+    TransactionOffsets,
+)
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method
 
@@ -65,6 +80,8 @@ class Sender:
         self.waiting = Accumulator(plan.batch_format)
         self.offsets: deque[TransactionOffsets] = deque()
         """Offsets of consumers that commit with the transaction and were not sent yet."""
+        self.acknowledgements: deque[TransactionAcknowledgements] = deque()
+        """Records of share consumers that the transaction acknowledges and that were not sent yet."""
         self.requests_in_flight = 0
         self.refresh_ms: int | None = None
         """Time of the next lookup of the known topics; None if no topic is known yet."""
@@ -77,7 +94,7 @@ class Sender:
 
     @property
     def is_drained(self) -> bool:
-        """True if every cut batch, and all offsets, are acknowledged or refused."""
+        """True if every cut batch, all offsets and all acknowledgements are answered."""
         return not self.requests_in_flight and not self.has_ready
 
     @property
@@ -90,19 +107,21 @@ class Sender:
     def fits_one_request(self) -> bool:
         """True if everything that was not sent can go with the commit, in one Transact. All batches must be cut."""
         bytes_max = self._plan.transact_bytes
-        if bytes_max <= 0 or not self.waiting.fits_one_request(bytes_max):
+        if bytes_max <= 0 or self.acknowledgements or not self.waiting.fits_one_request(bytes_max):
             return False
         return not self.offsets or len({offsets.metadata.group_id for offsets in self.offsets}) == len(self.offsets)
 
     @property
     def has_ready(self) -> bool:
         """True if there is something to send."""
-        return bool(self.waiting.ready or self.offsets)
+        return bool(self.waiting.ready or self.offsets or self.acknowledgements)
 
     def send_ready(self, identity: Identity, now_ms: int) -> None:
-        """Send the offsets, and as many batches as may be in flight."""
+        """Send the offsets and acknowledgements, and as many batches as may be in flight."""
         while self.offsets:
             self._send_offsets(self.offsets.popleft(), identity, now_ms)
+        while self.acknowledgements:
+            self._send_acknowledgements(self.acknowledgements.popleft(), identity, now_ms)
         while self.waiting.ready and self.requests_in_flight < REQUESTS_IN_FLIGHT_MAX:
             request = self._request(())
             batches = self.waiting.take(identity, request.batches)
@@ -180,6 +199,7 @@ class Sender:
         """Forget all records and requests; the flights must be cancelled as well."""
         self.waiting.drop()
         self.offsets.clear()
+        self.acknowledgements.clear()
         self.requests_in_flight = 0
 
     def _fly(self, call: _ProduceCall, batches: Sequence[SealedBatch]) -> None:
@@ -197,6 +217,18 @@ class Sender:
         )
 
         def ended(end: group.TxnOffsetCommitResponse | TransactionError, _: int) -> None:
+            self.requests_in_flight -= 1
+            if isinstance(end, TransactionError):
+                self._on_failed(end, None)
+
+        self.requests_in_flight += 1
+        self._flights.start(call, ended)
+
+    def _send_acknowledgements(self, acks: TransactionAcknowledgements, identity: Identity, now_ms: int) -> None:
+        request = txn_share_acknowledge_request(self._plan, self.header(), identity, acks)
+        call = RetryingCall(TXN_SHARE_ACKNOWLEDGE, request, deadlines=self._plan.deadlines, now_ms=now_ms)
+
+        def ended(end: share.TxnShareAcknowledgeResponse | TransactionError, _: int) -> None:
             self.requests_in_flight -= 1
             if isinstance(end, TransactionError):
                 self._on_failed(end, None)
@@ -283,6 +315,26 @@ def txn_offset_commit_request(
         producer_epoch=identity.producer_epoch,
     )
     fill_offsets(request, offsets)
+    return request
+
+
+def txn_share_acknowledge_request(
+    plan: CorePlan, header: RequestHeader, identity: Identity, acks: TransactionAcknowledgements
+) -> share.TxnShareAcknowledgeRequest:
+    """Return the request that acknowledges records of a share group in the open transaction."""
+    assert plan.transactional_id is not None, "only transactions take acknowledgements"
+    request = share.TxnShareAcknowledgeRequest(
+        header=header,
+        transactional_id=plan.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        group_id=acks.group_id,
+        member_id=acks.member_id,
+        member_epoch=acks.member_epoch,
+    )
+    for name, types in acks.types.items():
+        topic_id = acks.topic_ids[name]
+        fill(request.partitions.add(topic=name.topic, topic_id=topic_id, partition=name.partition), types)
     return request
 
 

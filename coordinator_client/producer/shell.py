@@ -40,6 +40,7 @@ from coordinator_client.producer.sending import CorePlan
 from coordinator_client.producer.state import ProducerStatus
 from coordinator_client.settings import check_durations
 from coordinator_client.settings import timestamp_ms as check_timestamp_ms
+from coordinator_client.share.acquired import ShareRecords
 from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection, client_id_for, connection_to
 from coordinator_client.transport.first_contact import GIVE_UP_MS
@@ -505,6 +506,28 @@ class TransactionShell(Generic[ProducerT]):
         offsets = consumer.transaction_offsets(batch)
         self._producer._change(self._producer._core.commit_offsets, offsets)
         self._producer._turn()
+
+    def acknowledge(self, records: ShareRecords) -> None:
+        """Acknowledge the records of one `ShareConsumer.poll` together with the transaction, or not at all. So each
+        record counts exactly once, with what was made of it.
+
+        Records are accepted unless the consumer rejected them before; those that it released or renewed are left out.
+        They wait for the end of the transaction, without a lock duration. An abort makes them available again, or
+        archives them at the group's delivery limit.
+
+        The consumer must not accept by itself: `explicit=True`. After an abort call `consumer.release(records)` before
+        the next poll. It gives back records that the transaction did not come to, and does nothing to others.
+
+        Raises: Abortable if the consumer does not hold the records any more. Rejected in implicit mode. Else as `send`.
+        """
+        self._check_open()
+        if records.for_transaction is None:
+            return
+        self._producer._clear_up()
+        acks = records.for_transaction(records)
+        if acks.types:
+            self._producer._change(self._producer._core.acknowledge, acks)
+            self._producer._turn()
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -235,11 +235,9 @@ def runs(offsets: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def fill(partition: share.SharePartition, groups: Iterable[AckGroup]) -> None:
-    """Fill in the acknowledgements of a partition. A batch whose offsets have the same type names it once."""
-    types: dict[int, int] = {}
-    for group in groups:
-        types.update(group.types)
+def fill(partition: share.SharePartition, types: Mapping[int, int]) -> None:
+    """Fill in the acknowledgements of a partition, outcomes by offset. A batch whose offsets have the same type names
+    it once."""
     for first, last in runs(sorted(types)):
         chosen = [types[offset] for offset in range(first, last + 1)]
         is_same = chosen.count(chosen[0]) == len(chosen)

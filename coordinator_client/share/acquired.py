@@ -7,14 +7,14 @@ a record whose lock has ended is never taken for a later delivery of the same re
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, overload
 
 from coordinator_client.encodings import checked_batch
 from coordinator_client.errors import CorruptBatch, TransactionError
 from coordinator_client.fetch_reply import WireBatch
-from coordinator_client.values import Headers, TopicPartition
+from coordinator_client.values import Headers, TopicPartition, TransactionAcknowledgements
 
 
 class AckType(IntEnum):
@@ -77,6 +77,7 @@ class Acquisition:
         "records",
         "renewed",
         "topic_id",
+        "transacted",
         "unreadable",
     )
 
@@ -102,6 +103,8 @@ class Acquisition:
         """Offsets of records that the application may still acknowledge; known once decoded."""
         self.renewed: set[int] = set()
         """Offsets among them whose lock was renewed: only the application ends their delivery."""
+        self.transacted: dict[int, AckType] = {}
+        """Outcomes that a transaction gives, by offset; forgotten with the next poll."""
         self.records: list[ShareRecord] = []
         self.gaps: list[int] = []
         """Acquired offsets without a record."""
@@ -176,11 +179,17 @@ def _is_in(offset: int, corrupt: Iterable[CorruptBatch]) -> bool:
 class ShareRecords(Sequence[ShareRecord]):
     """The records of one poll; those of one partition are together and in order. Falsy if empty."""
 
-    __slots__ = ("_records", "acquisitions")
+    __slots__ = ("_records", "acquisitions", "for_transaction")
 
-    def __init__(self, acquisitions: Sequence[Acquisition] = ()) -> None:
+    def __init__(
+        self,
+        acquisitions: Sequence[Acquisition] = (),
+        for_transaction: Callable[[ShareRecords], TransactionAcknowledgements] | None = None,
+    ) -> None:
         self.acquisitions = acquisitions
         """What the records came with; not for applications."""
+        self.for_transaction = for_transaction
+        """Hands the records to a transaction; None if there are none. Not for applications."""
         self._records = [record for each in acquisitions for record in each.records]
 
     def __len__(self) -> int:

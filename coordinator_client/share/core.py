@@ -45,7 +45,7 @@ from coordinator_client.share.config import ShareConsumerConfig
 from coordinator_client.share.context import ShareContext
 from coordinator_client.share.membership import ShareMembership
 from coordinator_client.share.session import OpenPoll, ShareSession
-from coordinator_client.values import TopicPartition
+from coordinator_client.values import TopicPartition, TransactionAcknowledgements
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 AcknowledgementCallback = Callable[
@@ -146,7 +146,9 @@ class ShareCore:
             if each in self._arrived:
                 self._arrived.remove(each)
                 self._take(each)
-            elif each.lost_because is not None and self.acquisitions.pop(each.number, None) is not None:
+            elif each.lost_because is not None and each.number in self.acquisitions.keys() - self._taken.keys():
+                # Lost between two calls: it stays until the next poll, so that it may still be released.
+                self._taken[each.number] = each
                 self._report_lost(each, each.lost_because)
 
     def poll_step(
@@ -208,9 +210,40 @@ class ShareCore:
         thread; each choice is stored in one step. Raises: Rejected if one of them is not held."""
         for record in records:
             found = self.acquisitions.get(record.acquisition)
-            if found is None or record.offset not in found.open:
+            is_open = found is not None and record.offset in found.open
+            if found is None or not (is_open or (chosen is AckType.RELEASE and record.offset in found.transacted)):
                 raise _not_held(record)
             found.choices[record.offset] = chosen
+
+    def hand_to_transaction(self, batch: ShareRecords) -> TransactionAcknowledgements:
+        """Let a transaction acknowledge these records: as the application chose, or accepted. A repetition returns the
+        same. Released and renewed records stay here. Raises: Rejected in implicit mode, Abortable if a record is not
+        held any more."""
+        self._check_open()
+        if not self.config.explicit:
+            raise rejected(
+                ErrorCode.INVALID_CONFIG,
+                "this consumer accepts by itself what it returned, also where the transaction is aborted; make it with "
+                "explicit=True",
+            )
+        types: dict[TopicPartition, dict[int, AckType]] = {}
+        for each in batch.acquisitions:
+            if each.lost_because is not None or not self.membership.is_member:
+                raise _lost_before_transaction(each)
+            chosen = {offset: each.choices.get(offset, AckType.ACCEPT) for offset in each.open}
+            given = {offset: how for offset, how in chosen.items() if how in (AckType.ACCEPT, AckType.REJECT)}
+            each.transacted = each.transacted | given
+            each.open = each.open - given.keys()
+            each.choices = {offset: how for offset, how in each.choices.items() if offset not in given}
+            if each.transacted:
+                types[each.name] = each.transacted
+        return TransactionAcknowledgements(
+            self.context.group_id,
+            self.membership.member_id,
+            self.membership.epoch,
+            types,
+            {each.name: each.topic_id for each in batch.acquisitions},
+        )
 
     def commit(self) -> Future[Results]:
         """Send the acknowledgements now. The future holds the outcome by partition."""
@@ -334,10 +367,14 @@ class ShareCore:
         is_implicit = accepts and not self.config.explicit
         for each in list(self._taken.values()):
             chosen = {offset: how for offset, how in each.choices.items() if offset in each.open}
-            each.choices = {}
+            given_back = [offset for offset in each.choices if offset in each.transacted]
+            each.choices, each.transacted = {}, {}
             if is_implicit:
                 chosen |= dict.fromkeys(each.open - chosen.keys() - each.renewed, AckType.ACCEPT)
             final = {offset: how for offset, how in chosen.items() if how is not AckType.RENEW}
+            if given_back:
+                # If the transaction has acknowledged them, or aborted, this is refused, and changes nothing.
+                self._acks.add(AckGroup(each, dict.fromkeys(given_back, AckType.RELEASE), is_own=True))
             # Records that were renewed before may have lost their lock apart from the others.
             for group in _groups(each, final, chosen):
                 self._acks.add(group)
@@ -448,6 +485,17 @@ def _summary(outcomes: Sequence[Outcome]) -> AcknowledgementFailed:
     failed = ack_failure(cause, by_partition(outcomes))
     failed.error_class, failed.action = first.error_class, first.action
     return failed
+
+
+def _lost_before_transaction(acquisition: Acquisition) -> TransactionError:
+    topic, number = acquisition.name
+    error = failure(
+        ErrorCode.INVALID_RECORD_STATE,
+        ErrorClass.ABORT,
+        f"records of {topic}-{number} are not held by this consumer any more ({acquisition.lost_because or 'it left'})",
+    )
+    error.action = "The transaction is aborted: go on with poll(), the records come again, here or elsewhere."
+    return error
 
 
 def _not_held(record: ShareRecord) -> TransactionError:

@@ -380,7 +380,8 @@ def _name(
     for name in sorted(new.keys() | acks.keys()):
         groups = acks.get(name, [])
         topic_id = groups[0].acquisition.topic_id if groups else new[name]
-        fill(partitions.add(topic=name.topic, topic_id=topic_id, partition=name.partition), groups)
+        types = {offset: how for group in groups for offset, how in group.types.items()}
+        fill(partitions.add(topic=name.topic, topic_id=topic_id, partition=name.partition), types)
 
 
 class _Verdict(NamedTuple):

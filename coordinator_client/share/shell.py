@@ -17,7 +17,7 @@ from coordinator_client.share.acquired import AckType, Acquisition, ShareRecord,
 from coordinator_client.share.config import ShareConsumerConfig, ShareConsumerOptions
 from coordinator_client.share.core import AcknowledgementCallback, ShareCore
 from coordinator_client.transport.connection import Connection
-from coordinator_client.values import TopicPartition
+from coordinator_client.values import TopicPartition, TransactionAcknowledgements
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import check_topic_name
 
@@ -76,8 +76,8 @@ class ShareShell(MemberShell[ShareCore]):
         self.acknowledge(records, AckType.ACCEPT)
 
     def release(self, records: ShareRecord | Iterable[ShareRecord]) -> None:
-        """Give records back, to be delivered again, here or elsewhere, up to the group's delivery limit. Raises: as
-        `acknowledge`."""
+        """Give records back, to be delivered again, here or elsewhere, up to the group's delivery limit. Those of a
+        transaction that was aborted may be given back, too. Raises: as `acknowledge`."""
         self.acknowledge(records, AckType.RELEASE)
 
     def reject(self, records: ShareRecord | Iterable[ShareRecord]) -> None:
@@ -125,10 +125,13 @@ class ShareShell(MemberShell[ShareCore]):
         """Return the records that arrived. If there are none, the next step takes what arrived instead of them."""
         for each in acquisitions:
             each.decode()
-        records = ShareRecords(acquisitions)
+        records = ShareRecords(acquisitions, self._for_transaction)
         if not records:
             self._handed = {RECORDS: records}
         return records
+
+    def _for_transaction(self, batch: ShareRecords) -> TransactionAcknowledgements:
+        return self._do(lambda core: core.hand_to_transaction(batch))
 
     def _begin_commit(self, timeout_ms: int | None) -> Begun[Results]:
         patience = self._patience(timeout_ms)

@@ -19,6 +19,7 @@ from coordinator_client import (
     ShareConsumer,
     ShareRecord,
     TopicPartition,
+    read,
 )
 from coordinator_protocol.errors import ErrorCode
 from tests.client.consumers import values
@@ -230,3 +231,33 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: object) -> None:
 def consumer_polls_in_vain(consumer: ShareConsumer, held: list[ShareRecord]) -> list[ShareRecord]:
     consumer.accept(held)
     return list(consumer.poll(timeout_ms=500))
+
+
+# With transactions
+
+
+def test_a_transaction_acknowledges_what_it_made_results_of(shared: ServerProcess, topic: str) -> None:
+    append(shared, topic, 0, 2)
+    results = f"{topic}.results"
+    with Admin(shared.address) as admin:
+        admin.create_topic(results, 1)
+    with (
+        Producer(shared.address, transactional_id=f"{topic}.worker") as producer,
+        member(shared, topic, explicit=True) as consumer,
+    ):
+        whole = consumer.poll(timeout_ms=5_000)
+        with pytest.raises(ZeroDivisionError), producer.transaction() as txn:
+            txn.send(results, b"aborted")
+            txn.acknowledge(whole)
+            raise ZeroDivisionError
+        consumer.release(whole)
+        again = consumer.poll(timeout_ms=5_000)
+        assert [record.delivery_count for record in again] == [2, 2]
+        with producer.transaction() as txn:
+            for record in again:
+                txn.send(results, record.value)
+            txn.acknowledge(again)
+        assert not consumer.poll(timeout_ms=500)
+    assert [record.value for record in read(results, shared.address)] == [b"0", b"2"]
+    with member(shared, topic) as other:
+        assert not other.poll(timeout_ms=500)

@@ -1,0 +1,47 @@
+"""The example whose workers share a queue: killed at any moment, each job is done, and in transactions only once."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docs.fences import ROOT
+from tests.harness.server_process import ServerProcess
+
+PROGRAM = ROOT / "examples" / "share_workers.py"
+JOBS = 200
+KILLS = 3
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("workers") / "data") as server:
+        yield server
+
+
+def run(server: ServerProcess, name: str, *options: str) -> list[str]:
+    where = f"--server {server.address} --topic {name}-jobs --results {name}-results --group {name} --name {name}"
+    command = [sys.executable, str(PROGRAM), *where.split(), "--jobs", str(JOBS), "--kills", str(KILLS), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.kill
+def test_in_transactions_each_job_is_done_exactly_once(shared: ServerProcess) -> None:
+    *kills, result = run(shared, "exactly")
+    assert len(kills) == KILLS
+    assert result == f"{JOBS} jobs, 2 rejected, 0 missing, 0 done again"
+
+
+@pytest.mark.kill
+def test_without_transactions_each_job_is_done_at_least_once(shared: ServerProcess) -> None:
+    *kills, result = run(shared, "plainly", "--plain")
+    assert len(kills) == KILLS
+    assert re.fullmatch(rf"{JOBS} jobs, 2 rejected, 0 missing, \d+ done again", result)

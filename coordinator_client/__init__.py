@@ -60,7 +60,20 @@ Reading order: `calls`, `transport/transport`, `transport/connection`, `errors`,
 """
 
 from coordinator_client.admin.acl_admin import PermissionCheck
-from coordinator_client.admin.admin import Admin, TopicDescription, TopicSetting, TransactionListing
+from coordinator_client.admin.admin import Admin, TopicDescription, TopicSetting
+from coordinator_client.admin.observing import (
+    HeldSnapshot,
+    PartitionBlocker,
+    PartitionListing,
+    PartitionPage,
+    QuotaReport,
+    QuotaStanding,
+    RateHistory,
+    RecentEvent,
+    ServerSetting,
+    TransactionListing,
+    TransactionPage,
+)
 from coordinator_client.admin.offset_reset import OffsetReset, ResetTo
 from coordinator_client.consumer.async_consumer import AsyncConsumer
 from coordinator_client.consumer.config import ConsumerConfig, ConsumerOptions
@@ -149,14 +162,18 @@ __all__ = [
     "GroupMember",
     "GroupMetadata",
     "GroupOffset",
+    "HeldSnapshot",
     "Identity",
     "Misconfigured",
     "NextEvent",
     "OffsetAndMetadata",
     "OffsetReset",
     "OutcomeUnknown",
+    "PartitionBlocker",
     "PartitionDescription",
     "PartitionExplanation",
+    "PartitionListing",
+    "PartitionPage",
     "PartitionRange",
     "PatternType",
     "PendingOffset",
@@ -168,11 +185,15 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "ProducerOptions",
+    "QuotaReport",
+    "QuotaStanding",
+    "RateHistory",
     "ReadOptions",
     "ReadPlan",
     "ReadRecord",
     "RebalanceInProgress",
     "RebalanceListener",
+    "RecentEvent",
     "RecordCount",
     "RecordReader",
     "Recoverable",
@@ -180,6 +201,7 @@ __all__ = [
     "ResetTo",
     "ResourceType",
     "Retriable",
+    "ServerSetting",
     "ShareConsumer",
     "ShareConsumerConfig",
     "ShareConsumerOptions",
@@ -196,6 +218,7 @@ __all__ = [
     "TransactionDescription",
     "TransactionError",
     "TransactionListing",
+    "TransactionPage",
     "TransactionStep",
     "Unreachable",
     "plan_ranges",

@@ -183,6 +183,25 @@ DESCRIBE_ACLS: Final = Rpc(
 CHECK_PERMISSION: Final = Rpc(
     Method.CHECK_PERMISSION, _ADMIN, admin.CheckPermissionRequest, admin.CheckPermissionResponse.FromString
 )
+LIST_PARTITIONS: Final = Rpc(
+    Method.LIST_PARTITIONS, _ADMIN, admin.ListPartitionsRequest, admin.ListPartitionsResponse.FromString
+)
+DESCRIBE_RATES: Final = Rpc(
+    Method.DESCRIBE_RATES, _ADMIN, admin.DescribeRatesRequest, admin.DescribeRatesResponse.FromString
+)
+LIST_EVENTS: Final = Rpc(Method.LIST_EVENTS, _ADMIN, admin.ListEventsRequest, admin.ListEventsResponse.FromString)
+DESCRIBE_SERVER_CONFIG: Final = Rpc(
+    Method.DESCRIBE_SERVER_CONFIG,
+    _ADMIN,
+    admin.DescribeServerConfigRequest,
+    admin.DescribeServerConfigResponse.FromString,
+)
+DESCRIBE_QUOTAS: Final = Rpc(
+    Method.DESCRIBE_QUOTAS, _ADMIN, admin.DescribeQuotasRequest, admin.DescribeQuotasResponse.FromString
+)
+LIST_SNAPSHOTS: Final = Rpc(
+    Method.LIST_SNAPSHOTS, _ADMIN, admin.ListSnapshotsRequest, admin.ListSnapshotsResponse.FromString
+)
 JOIN_GROUP: Final = Rpc(Method.JOIN_GROUP, _GROUP, group.JoinGroupRequest, group.JoinGroupResponse.FromString)
 SYNC_GROUP: Final = Rpc(Method.SYNC_GROUP, _GROUP, group.SyncGroupRequest, group.SyncGroupResponse.FromString)
 HEARTBEAT: Final = Rpc(Method.HEARTBEAT, _GROUP, group.HeartbeatRequest, group.HeartbeatResponse.FromString)

@@ -17,6 +17,8 @@ from coordinator_core.backups import BackupControl, BackupMaker
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
 from coordinator_core.fast_path import FastPath, FastPathParts, SilentAuthorizer
+from coordinator_core.observation import Observation
+from coordinator_core.partition_list import PartitionLister
 from coordinator_core.shards import (
     GroupExtensions,
     ShardControl,
@@ -150,6 +152,8 @@ class Administration:
     shards: ShardControl
     backups: BackupControl
     acls: AclService
+    observation: Observation
+    partitions: PartitionLister
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +356,8 @@ def _admin(
         shards=ShardControl(loader, authorizer),
         backups=BackupControl(base.dependencies.backups, authorizer),
         acls=AclService(runtime, catalog.acls, access, authorizer, is_enforced=base.config.enforces_acls),
+        observation=Observation(base.leases, authorizer),
+        partitions=PartitionLister(runtime, base.store, catalog, base.owners, authorizer),
     )
 
 

@@ -202,6 +202,15 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.DELETE_ACLS: (_ADMINISTER,),
     Method.DESCRIBE_ACLS: (_LOOK,),
     Method.CHECK_PERMISSION: (Ask(_P.DESCRIBE, _CLUSTER, when="for somebody else than the caller"),),
+    Method.LIST_PARTITIONS: (
+        Ask(_P.DESCRIBE, _TOPIC, _HIDDEN),
+        Ask(_P.DESCRIBE, _ID, _HIDDEN, "the transactional id"),
+    ),
+    Method.DESCRIBE_RATES: (_LOOK,),
+    Method.LIST_EVENTS: (_LOOK,),
+    Method.DESCRIBE_SERVER_CONFIG: (_LOOK,),
+    Method.DESCRIBE_QUOTAS: (_LOOK,),
+    Method.LIST_SNAPSHOTS: (_LOOK,),
     Method.SESSION: (),
 }
 """Questions by procedure, in the order in which they are asked. A caller that names a topic by its id alone, and may

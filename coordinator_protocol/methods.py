@@ -92,6 +92,12 @@ class Method(StrEnum):
     DELETE_ACLS = "DeleteAcls"
     DESCRIBE_ACLS = "DescribeAcls"
     CHECK_PERMISSION = "CheckPermission"
+    LIST_PARTITIONS = "ListPartitions"
+    DESCRIBE_RATES = "DescribeRates"
+    LIST_EVENTS = "ListEvents"
+    DESCRIBE_SERVER_CONFIG = "DescribeServerConfig"
+    DESCRIBE_QUOTAS = "DescribeQuotas"
+    LIST_SNAPSHOTS = "ListSnapshots"
 
     SESSION = "Session"
 
@@ -244,6 +250,12 @@ METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
             MethodRule(Method.DELETE_ACLS, is_administrative=True),
             MethodRule(Method.DESCRIBE_ACLS, is_repeatable=True),
             MethodRule(Method.CHECK_PERMISSION, is_repeatable=True),
+            MethodRule(Method.LIST_PARTITIONS, is_large_answer=True, is_repeatable=True),
+            MethodRule(Method.DESCRIBE_RATES, is_repeatable=True),
+            MethodRule(Method.LIST_EVENTS, is_large_answer=True, is_repeatable=True),
+            MethodRule(Method.DESCRIBE_SERVER_CONFIG, is_repeatable=True),
+            MethodRule(Method.DESCRIBE_QUOTAS, is_repeatable=True),
+            MethodRule(Method.LIST_SNAPSHOTS, is_repeatable=True),
             MethodRule(Method.SESSION, is_repeatable=True),
         )
     }

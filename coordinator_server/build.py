@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import structlog
 
@@ -36,12 +37,15 @@ from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatch
 from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
 from coordinator_server.grpc_front.wire.servicers import fast_methods, servicers
 from coordinator_server.metrics.groups import GroupNumbers, measured
+from coordinator_server.metrics.history import RateMemory
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.readings import AllReadings, MetricsConfig, ServerNumbers
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
-from coordinator_server.security.audit import AuditLog
+from coordinator_server.observed import ServerObserved
+from coordinator_server.recent_events import RecentEvents
+from coordinator_server.security.audit import AuditLog, write_line
 from coordinator_server.settings.config import Config
 from coordinator_server.shard_events import ShardObserver, log_control
 from coordinator_server.traffic.admission import Admission
@@ -109,6 +113,7 @@ class Server:
     backups: ServerBackups | None
     """Maker of backups; None if no backup directory is set."""
     audit: AuditLog
+    history: RateMemory
     store_id: str
     """Identity of the store, which Kafka's clients know as that of the cluster; "" for a store in memory."""
 
@@ -119,9 +124,10 @@ def build(
     clock: Clock,
     on_failure: Callable[[Exception], None],
     quotas: Quotas = NO_QUOTAS,
+    origins: Mapping[str, str] = MappingProxyType({}),
 ) -> Server:
     """Build a server that takes calls and answers all of them with "loading". Call it on the loop of the server.
-    `on_failure` is called there once, when the store has failed."""
+    `on_failure` is called there once, when the store has failed. `origins` are those of the settings, by name."""
 
     def on_commit_failure(failure: BaseException) -> None:
         driver.failed_from_thread(failure if isinstance(failure, Exception) else StoreFailed(repr(failure)))
@@ -138,9 +144,7 @@ def build(
     driver = LoopDriver(runtime, on_failure, commits.let_begin)
     answers, reads = AnswerBytes(config.answer_limits()), FairReads(asyncio.get_running_loop().call_soon)
     gatekeeper = _gatekeeper(config, runtime, answers, reads)
-    numbers = ServerNumbers(
-        TransactionNumbers(), CallNumbers(METHODS_OF), LogNumbers(), GroupNumbers(), RuntimeNumbers()
-    )
+    numbers = _numbers()
     backups = _backups(config, opened, clock)
     worker, payload_worker = workers = WorkerProcess(), WorkerProcess()
     assignors = measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
@@ -149,7 +153,12 @@ def build(
     core.log.records.fetcher.answer_limit = answers
     core.log.records.fetcher.converter = RecordsConverter(payload_worker)
     core.log.records.fetcher.on_work = core.log.positions.searches.on_work = reads.spent
-    audit = AuditLog(clock)
+    recent = RecentEvents(clock)
+    audit = AuditLog(clock, recent.beside(write_line))
+    observed = ServerObserved(
+        RateMemory(runtime, numbers.counters, numbers.transactions.levels), recent, config, origins, quotas.budgets
+    )
+    core.admin.observation.observed = observed
     readings = AllReadings(
         numbers=numbers,
         config=_metrics_config(config),
@@ -163,7 +172,7 @@ def build(
         audit=audit,
         quotas=quotas.budgets,
     )
-    observer = observe(core, commits, gatekeeper, numbers, audit)
+    observer = observe(core, commits, gatekeeper, numbers, audit, recent)
     keeper = _metered(gatekeeper, quotas, runtime, audit)
     return Server(
         core=core,
@@ -179,8 +188,13 @@ def build(
         observer=observer,
         backups=backups,
         audit=audit,
+        history=observed.history,
         store_id=opened.store_id,
     )
+
+
+def _numbers() -> ServerNumbers:
+    return ServerNumbers(TransactionNumbers(), CallNumbers(METHODS_OF), LogNumbers(), GroupNumbers(), RuntimeNumbers())
 
 
 def _dependencies(
@@ -249,7 +263,12 @@ def _backups(config: Config, opened: OpenStore, clock: Clock) -> ServerBackups |
 
 
 def observe(
-    core: Core, commits: CommitThread, gatekeeper: Gatekeeper, numbers: ServerNumbers, audit: AuditLog
+    core: Core,
+    commits: CommitThread,
+    gatekeeper: Gatekeeper,
+    numbers: ServerNumbers,
+    audit: AuditLog,
+    recent: RecentEvents,
 ) -> ShardObserver:
     """Count and log all events from now on."""
     runtime, fetcher = core.runtime, core.log.records.fetcher
@@ -261,10 +280,16 @@ def observe(
     gatekeeper.observer, gatekeeper.auditor = numbers.calls, audit
     shard_observer = ShardObserver(numbers)
     core.admin.shards.on_asked = log_control
-    groups = GroupObserver(numbers.groups)
+    groups = GroupObserver(numbers.groups, recent.add)
     observer = EventObserver(
-        numbers.transactions, numbers.log, groups, clock=runtime.clock, catalog=core.catalog, audit=audit
+        numbers.transactions,
+        numbers.log,
+        groups,
+        clock=runtime.clock,
+        catalog=core.catalog,
+        audit=audit,
     )
+    observer.remember = recent.add
     runtime.on_event = observer
     core.admin.hanging.on_found = observer.hanging_found
 
@@ -305,6 +330,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     server.observer.is_start_over = True
     core.admin.hanging.audit()
     readings.lags.start()
+    server.history.start()
     if server.backups is not None:
         server.backups.start()
     return failed

@@ -94,12 +94,20 @@ _COMPACTION_ADVICE: Final[Mapping[CleanupPolicy, str]] = {
 
 _group_log = structlog.get_logger("groups")
 
+Remember = Callable[[str, Mapping[str, object]], None]
+"""Remembers an event by its kind and the fields of its line (`RecentEvents.add`)."""
+
+
+def forget(_kind: str, _fields: Mapping[str, object]) -> None:
+    """Remember nothing."""
+
 
 class GroupObserver:
     """Passes events of groups on to the metrics and to the log."""
 
-    def __init__(self, numbers: GroupNumbers) -> None:
+    def __init__(self, numbers: GroupNumbers, remember: Remember = forget) -> None:
         self._numbers = numbers
+        self._remember = remember
         self.tellers: Mapping[type, Callable[[Any, Turn], None]] = {
             **dict.fromkeys(_LINES, self._count_and_log),
             OffsetsCommitted: numbers.committed,
@@ -111,6 +119,13 @@ class GroupObserver:
     def _count_and_log(self, event: object, turn: Turn) -> None:
         self._numbers.count(event)
         _LINES[type(event)](event, turn)
+        if isinstance(event, RebalanceStarted):
+            self._remember("rebalance_started", {**_group_fields(event, turn), "cause": event.cause})
+        elif isinstance(event, RebalanceFailed):
+            self._remember("rebalance_failed", _group_fields(event, turn))
+        elif isinstance(event, MemberLeft) and event.reason in _ADVICE:
+            fields = {"member_id": event.member_id, "reason": event.reason.value}
+            self._remember("member_removed", {**_group_fields(event, turn), **fields})
 
 
 def _member_joined(event: MemberJoined, turn: Turn) -> None:
@@ -259,6 +274,8 @@ class EventObserver:
         self._clock = clock
         self._catalog = catalog
         self._audit = audit
+        self.remember: Remember = forget
+        """Called for every event with a line, except those of debug level."""
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
         self._tellers: dict[type, Callable[[Any, Turn], None]] = {
             PartitionGrew: log.grew,
@@ -307,7 +324,9 @@ class EventObserver:
     def _sink_decided(self, event: SinkDecided, _turn: Turn) -> None:
         self._transactions.sinks.decided(event)
         if event.result == "given_up":
-            _log.warning("sink_given_up", sink=event.sink, batch_id=event.batch_id, members=event.member_count)
+            self._tell(
+                _log.warning, "sink_given_up", sink=event.sink, batch_id=event.batch_id, members=event.member_count
+            )
         elif self._is_debug:
             fields = {"sink": event.sink, "batch_id": event.batch_id, "members": event.member_count}
             _log.debug("sink_decided", **fields, result=event.result)
@@ -322,7 +341,8 @@ class EventObserver:
 
     def _records_deleted(self, event: RecordsDeleted, turn: Turn) -> None:
         self._log_numbers.deleted(event)
-        _partition_log.info(
+        self._tell(
+            _partition_log.info,
             "records_deleted",
             **self._partition(event.ordinal),
             offsets=event.offsets,
@@ -331,7 +351,8 @@ class EventObserver:
         )
 
     def _hanging_aborted(self, event: HangingTransactionAborted, turn: Turn) -> None:
-        _log.warning(
+        self._tell(
+            _log.warning,
             "hanging_transaction_aborted",
             **self._partition(event.ordinal),
             producer_id=event.producer_id,
@@ -342,7 +363,8 @@ class EventObserver:
     def damage_found(self, event: DamageFound) -> None:
         """Count and log stored bytes that are not what was written. Called once for each place."""
         self._log_numbers.damaged(event)
-        _partition_log.error(
+        self._tell(
+            _partition_log.error,
             "damage_found",
             topic=event.topic,
             partition=event.partition,
@@ -357,7 +379,8 @@ class EventObserver:
     def hanging_found(self, hanging: Hanging) -> None:
         """Log a hanging transaction that an audit found. There should never be one."""
         opened = hanging.opened
-        _log.error(
+        self._tell(
+            _log.error,
             "hanging_transaction",
             **self._partition(opened.ordinal),
             producer_id=opened.producer_id,
@@ -372,7 +395,8 @@ class EventObserver:
     def coordinator_fenced(self, shard: ShardKey, coordinator_epoch: int) -> None:
         """Log that a partition knows a later coordinator epoch of a shard than ours. Another server then has a copy of
         our data, which should never happen."""
-        _log.error(
+        self._tell(
+            _log.error,
             "coordinator_fenced",
             shard=shard.number,
             coordinator_epoch=coordinator_epoch,
@@ -384,20 +408,20 @@ class EventObserver:
         state = after.state
         if state in DECIDED:
             if after.cause in _CAUSE_EVENTS:
-                _log.info(_CAUSE_EVENTS[after.cause], **_fields(before, after, turn))
+                self._tell(_log.info, _CAUSE_EVENTS[after.cause], **_fields(before, after, turn))
             if after.cause == "fence":
                 self._tell_fence(after, turn)
         elif state is TransactionState.EMPTY or after.cause == "keep":
             if is_admin_fence(before, after):
-                _log.info("fenced_by_admin", **_fields(before, after, turn))
+                self._tell(_log.info, "fenced_by_admin", **_fields(before, after, turn))
                 self._tell_fence(after, turn)
             elif _takes_over(before, after):
-                _log.info("taken_over", **_fields(before, after, turn))
+                self._tell(_log.info, "taken_over", **_fields(before, after, turn))
                 self._tell_fence(after, turn)
         elif before is not None and before.state in DECIDED:
             elapsed_ms = now_ms - before.last_update_ms
             if elapsed_ms >= SLOW_COMMIT_MS:
-                _log.warning("slow_commit", elapsed_ms=elapsed_ms, **_fields(before, after, turn))
+                self._tell(_log.warning, "slow_commit", elapsed_ms=elapsed_ms, **_fields(before, after, turn))
         if self._is_debug:
             _log.debug("stepped", **_fields(before, after, turn))
 
@@ -418,7 +442,8 @@ class EventObserver:
             return
         if before is None or before.cleanup_policy is not after.cleanup_policy:
             policy = after.cleanup_policy
-            _topic_log.warning(
+            self._tell(
+                _topic_log.warning,
                 "topic_not_compacted",
                 topic=after.name,
                 topic_id=after.topic_id.hex(),
@@ -434,19 +459,25 @@ class EventObserver:
         fields = {"topic": topic.name, "topic_id": topic.topic_id.hex(), "partitions": len(topic.partition_ordinals)}
         if event.after is None:
             self._log_numbers.forget(topic.name)
-            _topic_log.info("topic_deleted", **fields, **caller)
+            self._tell(_topic_log.info, "topic_deleted", **fields, **caller)
         elif event.before is None:
-            _topic_log.info("topic_created", **fields, **caller)
+            self._tell(_topic_log.info, "topic_created", **fields, **caller)
         elif event.before.settings != event.after.settings:
             settings = {"old_settings": dict(event.before.settings), "settings": dict(event.after.settings)}
-            _topic_log.info("topic_altered", **fields, **settings, **caller)
+            self._tell(_topic_log.info, "topic_altered", **fields, **settings, **caller)
         else:
             grown = {**fields, "old_partitions": len(event.before.partition_ordinals)}
-            _topic_log.info("topic_extended", **{**grown, "partitions": len(event.after.partition_ordinals)}, **caller)
+            self._tell(
+                _topic_log.info,
+                "topic_extended",
+                **{**grown, "partitions": len(event.after.partition_ordinals)},
+                **caller,
+            )
 
     def _marker_from_outside(self, event: MarkerFromOutside, turn: Turn) -> None:
         marker = event.marker
-        _log.info(
+        self._tell(
+            _log.info,
             "marker_from_outside",
             **self._partition(event.ordinal),
             producer_id=marker.producer_id,
@@ -459,6 +490,11 @@ class EventObserver:
     def _partition(self, ordinal: int) -> dict[str, object]:
         ref = self._catalog.by_ordinal(ordinal)
         return {"topic": None, "partition": None} if ref is None else {"topic": ref.topic, "partition": ref.partition}
+
+    def _tell(self, write: Callable[..., None], kind: str, **fields: Any) -> None:  # noqa: ANN401  fields of a line
+        """Write a line to the log, and remember the event."""
+        write(kind, **fields)
+        self.remember(kind, fields)
 
 
 def _takes_over(before: Transaction | None, after: Transaction) -> bool:

@@ -10,10 +10,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import structlog
@@ -46,6 +47,7 @@ from coordinator_server.security.authentication import IdentityRefused
 from coordinator_server.security.reloading_credentials import CredentialsWatch, ReloadingCredentials
 from coordinator_server.security.tls import TlsRefused
 from coordinator_server.settings.config import METRICS_PREFIX, Config
+from coordinator_server.settings.config_sources import LoadedConfig
 from coordinator_server.settings.data_directory import refuse_foreign_files
 from coordinator_server.shard_health import ShardHealth
 from coordinator_server.traffic.quotas.opening import NO_QUOTAS
@@ -108,8 +110,15 @@ def open_rocks_store(config: Config) -> OpenStore:
     )
 
 
-def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_store) -> ExitStatus:
-    """Serve until a signal or a failure ends it. Returns OK after a clean shutdown, FAILED after a failure.
+def run(
+    config: Config,
+    announce: Announce,
+    opener: StoreOpener = open_rocks_store,
+    *,
+    origins: Mapping[str, str] = MappingProxyType({}),
+) -> ExitStatus:
+    """Serve until a signal or a failure ends it. Returns OK after a clean shutdown, FAILED after a failure. `origins`
+    are those of the settings, by name.
 
     Raises CommandFailed if the server cannot start. After FAILED the caller must use `end_process`.
     """
@@ -124,7 +133,7 @@ def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_sto
         if config.audit_file is not None:
             until_the_end.enter_context(_audit_file(config.audit_file, config.audit_file_max_bytes))
         runner = until_the_end.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        return runner.run(_live(config, announce, opener))
+        return runner.run(_live(LoadedConfig(config, origins), announce, opener))
 
 
 @contextmanager
@@ -150,9 +159,9 @@ def end_process(status: ExitStatus) -> NoReturn:
     sys.exit(status)
 
 
-async def _live(config: Config, announce: Announce, opener: StoreOpener) -> ExitStatus:
+async def _live(loaded: LoadedConfig, announce: Announce, opener: StoreOpener) -> ExitStatus:
     # The process belongs to the loop that runs here.
-    return await _Process(config, announce, SystemClock()).live(opener)
+    return await _Process(loaded, announce, SystemClock()).live(opener)
 
 
 def _open(opener: StoreOpener, config: Config) -> OpenStore:
@@ -172,8 +181,9 @@ def _ending_signals() -> list[signal.Signals]:
 class _Process:
     """One server from open to end."""
 
-    def __init__(self, config: Config, announce: Announce, clock: Clock) -> None:
-        self._config = config
+    def __init__(self, loaded: LoadedConfig, announce: Announce, clock: Clock) -> None:
+        self._config = config = loaded.config
+        self._origins = loaded.origins
         self._announce = announce
         self._clock = clock
         self._failure: asyncio.Future[Exception] = asyncio.Future()
@@ -209,7 +219,7 @@ class _Process:
             opened = _open(opener, self._config)
             undo.pop_all()
         self._manager.busy("loading the state")
-        server = build(self._config, opened, self._clock, self._fail, self._quotas)
+        server = build(self._config, opened, self._clock, self._fail, self._quotas, self._origins)
         if self._metrics is not None:
             self._publish(self._metrics, server, opened)
         for number in _ending_signals():

@@ -44,6 +44,18 @@ class Lease:
     """Bit set of the parts that are released."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """One lease, as operators see it."""
+
+    principal: str
+    age_ms: int
+    topics: tuple[str, ...]
+    partition_count: int
+    parts: int
+    parts_done: int
+
+
 class Leases:
     """Implements `coordinator_runtime.ports.OffsetLeases`."""
 
@@ -64,6 +76,21 @@ class Leases:
         """Return the age of the oldest lease, renewals included; 0 if there is none."""
         now_ms = self._runtime.clock.monotonic_ms()
         return max((now_ms - lease.taken_ms for lease in self._leases.values()), default=0)
+
+    def held(self) -> list[HeldLease]:
+        """Return all leases, the oldest first."""
+        now_ms = self._runtime.clock.monotonic_ms()
+        return [
+            HeldLease(
+                principal=lease.principal,
+                age_ms=now_ms - lease.taken_ms,
+                topics=tuple(sorted({name.topic for name in lease.names})),
+                partition_count=len(lease.names),
+                parts=lease.parts,
+                parts_done=lease.parts_done.bit_count(),
+            )
+            for lease in sorted(self._leases.values(), key=lambda lease: lease.taken_ms)
+        ]
 
     def oldest(self, ordinal: int) -> int | None:
         """Return the first offset of a partition that a lease holds; None if there is none."""

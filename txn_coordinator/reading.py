@@ -6,8 +6,9 @@ that may describe the sink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
+from heapq import nsmallest
 from operator import attrgetter
 from typing import Final
 
@@ -29,6 +30,7 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.stepping import in_steps
 from coordinator_runtime.store import Store
 from txn_coordinator.history import TransactionHistory, check_history_limit
 from txn_coordinator.marker_sender import MarkerSender
@@ -38,6 +40,11 @@ from txn_coordinator.state import OPEN, Transaction, TransactionState
 
 IDS_WITH_HISTORY_MAX: Final = 100
 """Largest number of ids whose history one call may ask for."""
+LISTED_MAX: Final = 1_000
+"""Largest limit of a list of ids."""
+SKIPPED_MAX: Final = 1_000_000
+IDS_PER_STEP: Final = 500
+"""Number of ids that one turn of the loop looks at for a list with a limit: about 2 ms."""
 
 
 class TransactionReader:
@@ -171,11 +178,35 @@ class TransactionReader:
     def list(self, wanted: TransactionFilter, context: CallContext) -> Listing:
         """Return the durable transactions that match, sorted by id. Raises Refused: INVALID_REGULAR_EXPRESSION,
         COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded."""
-        may, now_ms = self._authorizer.is_allowed, self._runtime.clock.wall_ms()
+        now_ms = self._runtime.clock.wall_ms()
+        matches = self._matcher(wanted, now_ms, context)
+        shards: list[TransactionShard] = self._runtime.table.listable(Coordinator.TRANSACTIONS)
+        found = [each for shard in shards for each in shard.durable_transactions() if matches(each)]
+        return Listing(sorted(found, key=attrgetter("transactional_id")), _unknown_states(wanted), now_ms)
+
+    def list_limited(self, wanted: TransactionFilter, context: CallContext) -> Pending[Listing]:
+        """Return the durable transactions that match, from `skip` on and up to `limit` of them, the longest open one
+        first. Many ids are looked at in several turns of the loop: an id that changes meanwhile is listed as it was or
+        as it is.
+
+        Raises Refused as `list`, and INVALID_REQUEST for a limit or skip out of its range.
+        """
+        if not (0 < wanted.limit <= LISTED_MAX and 0 <= wanted.skip <= SKIPPED_MAX):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"limit is {wanted.limit} and skip {wanted.skip}: the first is from 1 to {LISTED_MAX}, the second from "
+                f"0 to {SKIPPED_MAX}",
+            )
+        now_ms = self._runtime.clock.wall_ms()
+        matches = self._matcher(wanted, now_ms, context)
+        shards: list[TransactionShard] = self._runtime.table.listable(Coordinator.TRANSACTIONS)
+        return in_steps(self._runtime, _listing(shards, wanted, matches, now_ms))
+
+    def _matcher(self, wanted: TransactionFilter, now_ms: int, context: CallContext) -> Callable[[Transaction], bool]:
+        """Return the condition of a list. Raises Refused INVALID_REGULAR_EXPRESSION."""
+        may = self._authorizer.is_allowed
         may_describe = partial(may, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
-        known = {state.api_name: state for state in TransactionState}
-        unknown = [name for name in wanted.states if name not in known and name != "Dead"]
-        states = {known[name] for name in wanted.states if name in known}
+        states = {state for state in TransactionState if state.api_name in wanted.states}
         matches_id = _id_matcher(wanted.id_pattern)
 
         def matches(transaction: Transaction) -> bool:
@@ -192,9 +223,43 @@ class TransactionReader:
                 and may_describe(coordinator_key(transaction.transactional_id))
             )
 
-        shards: list[TransactionShard] = self._runtime.table.listable(Coordinator.TRANSACTIONS)
-        found = [each for shard in shards for each in shard.durable_transactions() if matches(each)]
-        return Listing(sorted(found, key=attrgetter("transactional_id")), unknown, now_ms)
+        return matches
+
+
+def _unknown_states(wanted: TransactionFilter) -> list[str]:
+    known = {state.api_name for state in TransactionState}
+    return [name for name in wanted.states if name not in known and name != "Dead"]
+
+
+def _listing(
+    shards: Sequence[TransactionShard],
+    wanted: TransactionFilter,
+    matches: Callable[[Transaction], bool],
+    now_ms: int,
+) -> Generator[None, None, Listing]:
+    """Look at the ids of shards in steps."""
+    kept: list[Transaction] = []
+    needed, matching, looked_at = wanted.skip + wanted.limit, 0, 0
+    for shard in shards:
+        ids = list(shard.durable_transactions())
+        for first in range(0, len(ids), IDS_PER_STEP):
+            some = ids[first : first + IDS_PER_STEP]
+            found = [each for each in some if matches(each)]
+            matching += len(found)
+            kept += found
+            if len(kept) >= needed + IDS_PER_STEP:
+                kept = nsmallest(needed, kept, key=_oldest_first)
+            looked_at += len(some)
+            if looked_at >= IDS_PER_STEP:
+                looked_at = 0
+                yield
+    shown = nsmallest(needed, kept, key=_oldest_first)[wanted.skip :]
+    return Listing(shown, _unknown_states(wanted), now_ms, matching)
+
+
+def _oldest_first(transaction: Transaction) -> tuple[bool, int, str]:
+    is_over = transaction.state not in OPEN
+    return is_over, 0 if is_over else transaction.start_ms, transaction.transactional_id
 
 
 def _id_matcher(pattern: str) -> Callable[[str], bool]:

@@ -124,6 +124,10 @@ class TransactionFilter(Struct, frozen=True, kw_only=True):
     open_longer_than_ms: int = -1
     """Negative for any duration, and for ids without a transaction too."""
     id_pattern: str = ""
+    limit: int = 0
+    """Largest number of ids in the answer, the longest open transaction first; 0 for all, by id."""
+    skip: int = 0
+    """Number of ids before the first one of the answer, with a limit."""
 
 
 class Listing(Struct, frozen=True):
@@ -133,6 +137,8 @@ class Listing(Struct, frozen=True):
     unknown_states: Sequence[str]
     now_ms: int
     """Wall time of the answer; ages are relative to it."""
+    matching: int = 0
+    """Number of ids that match, with a limit."""
 
 
 class StepDescription(Struct, frozen=True):

@@ -11,6 +11,7 @@ from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.admin.acl_admin import AclCalls
+from coordinator_client.admin.observing import ObservationCalls, TransactionListing, transaction_listing
 from coordinator_client.admin.share_admin import ShareGroupCalls
 from coordinator_client.calls import (
     ALTER_TOPIC_CONFIGS,
@@ -76,27 +77,9 @@ class TopicSetting:
 _ORIGINS = {log.CONFIG_ORIGIN_TOPIC: "topic", log.CONFIG_ORIGIN_SERVER: "server", log.CONFIG_ORIGIN_DEFAULT: "default"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionListing:
-    """One transactional id, as `Admin.list_transactions` returns it."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    state: str
-    start_ms: int
-    """Time at which the transaction was opened (Unix ms); -1 = none was opened since the last InitProducerId."""
-    age_ms: int | None
-    """Time since the transaction opened (ms), by the server's clock; None = none is open or being ended."""
-    two_phase: bool
-    """True if the open transaction waits for an outside decision and never times out."""
-    prepared_ms: int | None
-    """Time at which the transaction was prepared (Unix ms); None if it was not prepared."""
-
-
-class Admin(ShareGroupCalls, AclCalls):
-    """Administrator calls to one server. Calls about groups are inherited from `GroupCalls` and `ShareGroupCalls`, and
-    those about ACLs from `AclCalls`.
+class Admin(ShareGroupCalls, AclCalls, ObservationCalls):
+    """Administrator calls to one server. Calls about groups are inherited from `GroupCalls` and `ShareGroupCalls`,
+    those about ACLs from `AclCalls`, and calls that observe a server from `ObservationCalls`.
 
     Each call is retried until `deadline_ms`. If its outcome stays unknown, or its caller is interrupted, the exception
     says whether it is safe to repeat the call. Close an `Admin`, or use it in a `with` statement.
@@ -384,19 +367,7 @@ class Admin(ShareGroupCalls, AclCalls):
                 ErrorCode.INVALID_REQUEST,
                 f"there is no state {', '.join(reply.unknown_state_filters)}: the states are {', '.join(_STATES)}",
             )
-        return [
-            TransactionListing(
-                transactional_id=found.transactional_id,
-                producer_id=found.producer_id,
-                producer_epoch=found.producer_epoch,
-                state=found.state,
-                start_ms=found.start_ms,
-                age_ms=found.age_ms if found.HasField("age_ms") else None,
-                two_phase=found.two_phase,
-                prepared_ms=found.prepared_ms if found.HasField("prepared_ms") else None,
-            )
-            for found in reply.transactions
-        ]
+        return list(map(transaction_listing, reply.transactions))
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """Return the coordinator's description of this id.

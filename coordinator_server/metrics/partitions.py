@@ -119,6 +119,15 @@ class LogNumbers:
             for labels in [labels for labels in counted if labels[0] == topic]:
                 del counted[labels]
 
+    def counters(self) -> dict[str, float]:
+        """Return the numbers of all topics together."""
+        appended = self._appended.values()
+        return {
+            "appended_records": sum(each.records for each in appended),
+            "appended_bytes": sum(each.bytes for each in appended),
+            "served_records": sum(served for served, _aborted, _control in self._read.values()),
+        }
+
     def readings(self) -> Readings:
         """Return all counts."""
         records: dict[Labels, Sample] = {}

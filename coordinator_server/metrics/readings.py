@@ -16,7 +16,9 @@ from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.ports import Level
 from coordinator_runtime.running_version import running_version
 from coordinator_runtime.shard_table import ShardState
+from coordinator_runtime.stepping import STEP_TIMER
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
+from coordinator_server.metrics.history import RATES_TIMER
 from coordinator_server.metrics.instruments import MS, Readings, Values, by_label, single
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
@@ -58,6 +60,8 @@ TIMER_KINDS: Final = (
     "heartbeat_wait",
     "share_fetch",
     SHARE_LOCK,
+    RATES_TIMER,
+    STEP_TIMER,
     *dict.fromkeys(kind for part in PARTS for kind in part.timers),
 )
 
@@ -81,6 +85,10 @@ class ServerNumbers:
     log: LogNumbers
     groups: GroupNumbers
     runtime: RuntimeNumbers
+
+    def counters(self) -> dict[str, float]:
+        """Return the numbers that the history of rates is made of."""
+        return {**self.transactions.counters(), **self.log.counters(), **self.calls.counters()}
 
     def met_defect(self, defect: Exception) -> None:
         """Count an operation that failed by a bug of ours."""

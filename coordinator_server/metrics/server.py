@@ -105,6 +105,14 @@ class CallNumbers:
             },
         }
 
+    def counters(self) -> dict[str, float]:
+        """Return the numbers of calls of all methods together, and of those with an error code."""
+        methods = self._methods.values()
+        return {
+            "calls": sum(numbers.answered + sum(numbers.unanswered.values()) for numbers in methods),
+            "refused_calls": sum(sum(numbers.errors.values()) for numbers in methods),
+        }
+
     def refused_inits(self) -> int:
         """Number of InitProducerId calls that gave no identity."""
         return sum(self._methods[Method.INIT_PRODUCER_ID].errors.values())

@@ -65,6 +65,19 @@ class TransactionNumbers:
     def known_ids(self) -> int:
         return sum(self._by_state)
 
+    def counters(self) -> dict[str, float]:
+        """Return the numbers of finished transactions and of fences since the process started."""
+        commits = sum(number for (outcome, _cause), number in self._completed.items() if outcome == "commit")
+        aborts = sum(self._completed.values()) - commits
+        return {"commits": commits, "aborts": aborts, "fences": sum(self._fenced.values())}
+
+    def levels(self, now_ms: int) -> dict[str, float]:
+        """Return the number of open transactions and the age of the oldest."""
+        return {
+            "open_transactions": len(self._open_since_ms),
+            "oldest_open_seconds": _oldest_seconds(self._open_since_ms, now_ms),
+        }
+
     def load(self, transactions: Iterable[Transaction]) -> None:
         """Add transactions that were loaded from the store."""
         for transaction in transactions:

@@ -37,7 +37,8 @@ REMEMBERED_MAX: Final = 1_000
 _log = structlog.get_logger("audit")
 
 
-def _written(kind: str, **fields: object) -> None:
+def write_line(kind: str, **fields: object) -> None:
+    """Write a line to the log."""
     # Read at each call, because logging is configured after this module is loaded.
     _log.info(kind, **fields)
 
@@ -77,7 +78,7 @@ class _Window:
 class AuditLog:
     """Writes lines and counts them. Called on the loop."""
 
-    def __init__(self, clock: Clock, write: Callable[..., None] = _written) -> None:
+    def __init__(self, clock: Clock, write: Callable[..., None] = write_line) -> None:
         """Log with `write`, which takes the kind and the fields of a line."""
         self._clock = clock
         self._write = write

@@ -32,6 +32,7 @@ from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.readings import ServerNumbers
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
+from coordinator_server.recent_events import RecentEvents
 from coordinator_server.security.audit import AuditLog
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from partition_log.records import PartitionGrew
@@ -151,7 +152,7 @@ class Side:
         commits = CommitThread(store, clock, on_durable=_unused, on_failure=_unused, mark_durable=_unused)
         on_defect = runtime.on_defect
         audit = AuditLog(clock, lambda kind, **told: self.noted.append(f"audit: {kind} {told}"))
-        core.loader.listen(observe(core, commits, self._dispatcher.gatekeeper, numbers, audit))
+        core.loader.listen(observe(core, commits, self._dispatcher.gatekeeper, numbers, audit, RecentEvents(clock)))
         runtime.on_defect = on_defect
         numbers.calls.on_defect = self._defects.append
         self._numbers = numbers

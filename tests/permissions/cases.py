@@ -593,6 +593,16 @@ ADMINISTRATION: Final = (
     Case("DescribeAcls", lambda _front, _n: _admin.DescribeAclsRequest(), (LOOK,)),
     Case("CheckPermission", lambda _front, _n: _question("User:somebody"), (LOOK,)),
     Case("CheckPermission of oneself", lambda _front, _n: _question(STRANGER.principal)),
+    Case(
+        "ListPartitions",
+        lambda _front, _n: _admin.ListPartitionsRequest(),
+        hidden=((_P.DESCRIBE, _T), (_P.DESCRIBE, _I)),
+    ),
+    Case("DescribeRates", lambda _front, _n: _admin.DescribeRatesRequest(), (LOOK,)),
+    Case("ListEvents", lambda _front, _n: _admin.ListEventsRequest(), (LOOK,)),
+    Case("DescribeServerConfig", lambda _front, _n: _admin.DescribeServerConfigRequest(), (LOOK,)),
+    Case("DescribeQuotas", lambda _front, _n: _admin.DescribeQuotasRequest(), (LOOK,)),
+    Case("ListSnapshots", lambda _front, _n: _admin.ListSnapshotsRequest(), (LOOK,)),
 )
 
 CASES: Final = (*TRANSACTIONS, *GROUPS, *LOG, *ADMINISTRATION)

@@ -20,7 +20,6 @@ from txnctl.output import Column, OutputFormat, Row, Value, print_list
 if TYPE_CHECKING:
     from coordinator_server.addresses import Address
     from coordinator_server.listeners import OpenListener
-    from coordinator_server.settings.config import Config
     from coordinator_server.settings.config_sources import LoadedConfig
 
 DataDir = Annotated[
@@ -110,19 +109,21 @@ def parse_settings(settings: list[str]) -> dict[str, object]:
     return parsed
 
 
-def load_settings(file: Path | None, flags: dict[str, object]) -> Config:
+def load_settings(file: Path | None, flags: dict[str, object]) -> LoadedConfig:
     """Return the configuration from all sources. Raises CommandFailed."""
     from coordinator_server.settings.config_sources import ConfigRefused, load_config
 
     try:
-        return load_config(file, flags).config
+        return load_config(file, flags)
     except ConfigRefused as refusal:
         raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
 
 
-def run_server(config: Config) -> None:
+def run_server(loaded: LoadedConfig) -> None:
     """Run a server until the end of the process. Raises CommandFailed if it cannot start."""
     from coordinator_server.process import end_process, run
+
+    config = loaded.config
 
     def announce(listeners: Sequence[OpenListener], kafka: Sequence[Address]) -> None:
         first, *others = listeners
@@ -132,7 +133,7 @@ def run_server(config: Config) -> None:
         for address in kafka:
             typer.echo(f"txnctl: serving Kafka's protocol on {address}")
 
-    end_process(run(config, announce))
+    end_process(run(config, announce, origins=loaded.origins))
 
 
 def _how(listener: OpenListener) -> str:
@@ -166,7 +167,8 @@ def dev(
             typer.echo(f"txnctl dev: Kafka's protocol on {address}")
 
     try:
-        status = run(load_settings(None, {"data_dir": data_dir} | flags), announce)
+        loaded = load_settings(None, {"data_dir": data_dir} | flags)
+        status = run(loaded.config, announce, origins=loaded.origins)
     finally:
         shutil.rmtree(data_dir, ignore_errors=True)
     end_process(status)

@@ -7,6 +7,7 @@ from coordinator_server.addresses import NodeAddress
 from coordinator_server.grpc_front.handler import FastMethod
 from coordinator_server.grpc_front.wire.admin.acls import AclServicer
 from coordinator_server.grpc_front.wire.admin.backups import BackupServicer
+from coordinator_server.grpc_front.wire.admin.observation import ObservationServicer
 from coordinator_server.grpc_front.wire.admin.servicer import AdminServicer
 from coordinator_server.grpc_front.wire.groups.administration import AdministrationServicer
 from coordinator_server.grpc_front.wire.groups.classic import ClassicServicer
@@ -39,6 +40,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
         AdminServicer(core.config.limits, core.admin, core.checks.disk),
         AclServicer(core.admin.acls),
         BackupServicer(core.admin.backups),
+        ObservationServicer(core.admin.observation, core.admin.partitions),
         *group_servicers(core),
     ]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from heapq import nlargest
 from typing import Final
 
+from coordinator_core.observed import QuotaHolder, QuotaOf, QuotaUse
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.throttling import PAUSE_MS_MAX
 from coordinator_runtime.clock import Clock
@@ -28,6 +30,9 @@ PRINCIPALS_MAX: Final = 10_000
 """Number of principals from which those that hold nothing are forgotten."""
 _OTHER_CLIENTS: Final = "\0"
 """Key for the shared bucket, as no client id has a NUL."""
+
+HOLDERS_MAX: Final = 100
+"""Largest number of principals in a report."""
 
 Buckets = dict[Rate, Bucket]
 
@@ -172,6 +177,25 @@ class Budgets:
     def add(self, level: Level, principal: str, more: int = 1) -> None:
         """See `Levels`."""
         self.of(principal).held[level] += more
+
+    def report(self) -> QuotaUse:
+        """Return what principals hold, those that hold most first."""
+        largest = nlargest(HOLDERS_MAX, self._budgets.values(), key=lambda budget: budget.held.total())
+        return QuotaUse(
+            True,
+            [QuotaHolder(budget.principal, self._standings(budget)) for budget in largest],
+            dict(self.refused),
+            dict(self.throttled),
+        )
+
+    def _standings(self, budget: Budget) -> list[QuotaOf]:
+        now_us = self._clock.monotonic_us()
+        levels = [QuotaOf(level, budget.held[level], budget.levels.get(level)) for level in Level]
+        rates = [
+            QuotaOf(rate, None, bucket.rate, -(-pause_us(bucket, now_us) // 1_000))
+            for rate, bucket in budget.buckets.items()
+        ]
+        return [*levels, *rates]
 
     def count_refusal(self, refusal: QuotaExceeded, budget: Budget) -> None:
         """Count and report a refusal."""

@@ -1633,3 +1633,761 @@ class BackupDescription(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BackupDescription: _TypeAlias = BackupDescription  # noqa: Y015
+
+@_typing.final
+class ListPartitionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    ONLY_OPEN_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    only_open: _builtins.bool
+    """Only partitions in which a transaction is open."""
+    limit: _builtins.int
+    """Largest number of partitions to return, up to 1,000. 0: 1,000."""
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only partitions of these topics. Empty: of all topics."""
+
+    @_builtins.property
+    def after(self) -> Global___PartitionPlace:
+        """Begin after this partition, as next_after of an earlier answer says. Absent: begin with the first one."""
+
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        only_open: _builtins.bool = ...,
+        after: Global___PartitionPlace | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "header", b"header", "limit", b"limit", "only_open", b"only_open", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPartitionsRequest: _TypeAlias = ListPartitionsRequest  # noqa: Y015
+
+@_typing.final
+class PartitionPlace(_message.Message):
+    """Place in the list of all partitions, in the order of topic names and numbers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionPlace: _TypeAlias = PartitionPlace  # noqa: Y015
+
+@_typing.final
+class ListPartitionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    NEXT_AFTER_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """INVALID_REQUEST: a limit out of its range."""
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionListing]:
+        """In the order of topic names and numbers. Partitions whose shard does not serve have only their names."""
+
+    @_builtins.property
+    def next_after(self) -> Global___PartitionPlace:
+        """Place after which the next request begins. Absent: the list is complete."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        partitions: _abc.Iterable[Global___PartitionListing] | None = ...,
+        next_after: Global___PartitionPlace | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next_after", b"next_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "next_after", b"next_after", "partitions", b"partitions", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPartitionsResponse: _TypeAlias = ListPartitionsResponse  # noqa: Y015
+
+@_typing.final
+class PartitionListing(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    IS_SERVED_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
+    HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    OPEN_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    BLOCKER_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
+    is_served: _builtins.bool
+    """False: the shard of the partition does not serve, and the other fields are not known."""
+    log_start_offset: _builtins.int
+    last_stable_offset: _builtins.int
+    high_watermark: _builtins.int
+    open_transactions: _builtins.int
+    """Number of transactions that have records here and no marker yet."""
+    records: _builtins.int
+    """Number of records of clients from the log start on, and bytes of all rows from there on."""
+    size_bytes: _builtins.int
+    @_builtins.property
+    def blocker(self) -> Global___PartitionBlocker:
+        """The oldest open transaction. Absent: none is open."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        is_served: _builtins.bool = ...,
+        log_start_offset: _builtins.int = ...,
+        last_stable_offset: _builtins.int = ...,
+        high_watermark: _builtins.int = ...,
+        open_transactions: _builtins.int = ...,
+        records: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        blocker: Global___PartitionBlocker | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocker", b"blocker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocker", b"blocker", "high_watermark", b"high_watermark", "is_served", b"is_served", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "open_transactions", b"open_transactions", "partition", b"partition", "records", b"records", "size_bytes", b"size_bytes", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionListing: _TypeAlias = PartitionListing  # noqa: Y015
+
+@_typing.final
+class PartitionBlocker(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    OWNER_HIDDEN_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    start_offset: _builtins.int
+    """Offset of its first record here, and the time and age of that record."""
+    start_ms: _builtins.int
+    age_ms: _builtins.int
+    transactional_id: _builtins.str
+    """Id that owns it. Empty: none is known, or the caller may not describe it (owner_hidden)."""
+    owner_hidden: _builtins.bool
+    state: _builtins.str
+    """State of the id, as in TransactionDescription. Empty where transactional_id is."""
+    def __init__(
+        self,
+        *,
+        start_offset: _builtins.int = ...,
+        start_ms: _builtins.int = ...,
+        age_ms: _builtins.int = ...,
+        transactional_id: _builtins.str = ...,
+        owner_hidden: _builtins.bool = ...,
+        state: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "owner_hidden", b"owner_hidden", "start_ms", b"start_ms", "start_offset", b"start_offset", "state", b"state", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionBlocker: _TypeAlias = PartitionBlocker  # noqa: Y015
+
+@_typing.final
+class DescribeRatesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeRatesRequest: _TypeAlias = DescribeRatesRequest  # noqa: Y015
+
+@_typing.final
+class DescribeRatesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    END_MS_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    interval_ms: _builtins.int
+    """Time between two values, in milliseconds, and the time of the newest value."""
+    end_ms: _builtins.int
+    @_builtins.property
+    def series(self) -> _containers.RepeatedCompositeFieldContainer[Global___RateSeries]:
+        """Every series has as many values."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        interval_ms: _builtins.int = ...,
+        end_ms: _builtins.int = ...,
+        series: _abc.Iterable[Global___RateSeries] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_ms", b"end_ms", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "interval_ms", b"interval_ms", "series", b"series", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeRatesResponse: _TypeAlias = DescribeRatesResponse  # noqa: Y015
+
+@_typing.final
+class RateSeries(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """commits, aborts, fences, appended_records, appended_bytes, served_records, calls, refused_calls: per second.
+    open_transactions, oldest_open_seconds: as they were at that time.
+    """
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The oldest value first."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RateSeries: _TypeAlias = RateSeries  # noqa: Y015
+
+@_typing.final
+class ListEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """Largest number of events to return, up to 1,000. 0: 100."""
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only events of these kinds. Empty: of all kinds."""
+
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        limit: _builtins.int = ...,
+        kinds: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "kinds", b"kinds", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventsRequest: _TypeAlias = ListEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListEventsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """INVALID_REQUEST: a limit out of its range."""
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecentEvent]:
+        """The newest first."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        events: _abc.Iterable[Global___RecentEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "events", b"events", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventsResponse: _TypeAlias = ListEventsResponse  # noqa: Y015
+
+@_typing.final
+class RecentEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FactsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    AT_MS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
+    at_ms: _builtins.int
+    """Time of the event, by the server's clock."""
+    kind: _builtins.str
+    """Name of its line in the log, as taken_over or act."""
+    principal: _builtins.str
+    """Caller behind it; empty where there is none, or where it is not known."""
+    client_id: _builtins.str
+    host: _builtins.str
+    @_builtins.property
+    def facts(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Further facts by name, as in the log. Long ones are cut."""
+
+    def __init__(
+        self,
+        *,
+        at_ms: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        principal: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        host: _builtins.str = ...,
+        facts: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "client_id", b"client_id", "facts", b"facts", "host", b"host", "kind", b"kind", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecentEvent: _TypeAlias = RecentEvent  # noqa: Y015
+
+@_typing.final
+class DescribeServerConfigRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeServerConfigRequest: _TypeAlias = DescribeServerConfigRequest  # noqa: Y015
+
+@_typing.final
+class DescribeServerConfigResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerSetting]:
+        """In the order of the documentation."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        settings: _abc.Iterable[Global___ServerSetting] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "settings", b"settings", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeServerConfigResponse: _TypeAlias = DescribeServerConfigResponse  # noqa: Y015
+
+@_typing.final
+class ServerSetting(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.str
+    """As JSON."""
+    origin: _builtins.str
+    """default, file PATH, environment VARIABLE or flag. Empty: not known."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+        origin: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "origin", b"origin", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerSetting: _TypeAlias = ServerSetting  # noqa: Y015
+
+@_typing.final
+class DescribeQuotasRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeQuotasRequest: _TypeAlias = DescribeQuotasRequest  # noqa: Y015
+
+@_typing.final
+class DescribeQuotasResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RefusalsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ThrottlesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    HAS_QUOTAS_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    REFUSALS_FIELD_NUMBER: _builtins.int
+    THROTTLES_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    has_quotas: _builtins.bool
+    """False: the server has neither authentication nor a quotas file, so no caller is limited."""
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaHolder]:
+        """At most 100 principals, those that hold most first."""
+
+    @_builtins.property
+    def refusals(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Refusals and requested pauses since the server started, by quota."""
+
+    @_builtins.property
+    def throttles(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        has_quotas: _builtins.bool = ...,
+        holders: _abc.Iterable[Global___QuotaHolder] | None = ...,
+        refusals: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        throttles: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "has_quotas", b"has_quotas", "holders", b"holders", "refusals", b"refusals", "throttle_ms", b"throttle_ms", "throttles", b"throttles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeQuotasResponse: _TypeAlias = DescribeQuotasResponse  # noqa: Y015
+
+@_typing.final
+class QuotaHolder(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaStanding]:
+        """Every level and rate that this principal has or that limits it."""
+
+    def __init__(
+        self,
+        *,
+        principal: _builtins.str = ...,
+        quotas: _abc.Iterable[Global___QuotaStanding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "quotas", b"quotas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotaHolder: _TypeAlias = QuotaHolder  # noqa: Y015
+
+@_typing.final
+class QuotaStanding(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    MAXIMUM_FIELD_NUMBER: _builtins.int
+    PAUSE_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """As in the quotas file."""
+    held: _builtins.int
+    """Number that is held. Absent for a rate."""
+    maximum: _builtins.int
+    """Largest number, or units per second of a rate. Absent: unlimited."""
+    pause_ms: _builtins.int
+    """Pause that an overdrawn rate still asks for, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        held: _builtins.int | None = ...,
+        maximum: _builtins.int | None = ...,
+        pause_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "_maximum", b"_maximum", "held", b"held", "maximum", b"maximum"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "_maximum", b"_maximum", "held", b"held", "maximum", b"maximum", "name", b"name", "pause_ms", b"pause_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__held: _TypeAlias = _typing.Literal["held"]  # noqa: Y015
+    _WhichOneofArgType__held: _TypeAlias = _typing.Literal["_held", b"_held"]  # noqa: Y015
+    _WhichOneofReturnType__maximum: _TypeAlias = _typing.Literal["maximum"]  # noqa: Y015
+    _WhichOneofArgType__maximum: _TypeAlias = _typing.Literal["_maximum", b"_maximum"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__held) -> _WhichOneofReturnType__held | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__maximum) -> _WhichOneofReturnType__maximum | None: ...
+
+Global___QuotaStanding: _TypeAlias = QuotaStanding  # noqa: Y015
+
+@_typing.final
+class ListSnapshotsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSnapshotsRequest: _TypeAlias = ListSnapshotsRequest  # noqa: Y015
+
+@_typing.final
+class ListSnapshotsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldSnapshot]:
+        """The oldest first."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        snapshots: _abc.Iterable[Global___HeldSnapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "snapshots", b"snapshots", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSnapshotsResponse: _TypeAlias = ListSnapshotsResponse  # noqa: Y015
+
+@_typing.final
+class HeldSnapshot(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    PARTITION_COUNT_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    PARTS_DONE_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Principal that took it."""
+    age_ms: _builtins.int
+    """Age since it was taken, in milliseconds, renewals included."""
+    partition_count: _builtins.int
+    parts: _builtins.int
+    """Number of parts in which it is read, and of those that are read. 0: no reader has said yet."""
+    parts_done: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its topics, and the number of its partitions."""
+
+    def __init__(
+        self,
+        *,
+        principal: _builtins.str = ...,
+        age_ms: _builtins.int = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        partition_count: _builtins.int = ...,
+        parts: _builtins.int = ...,
+        parts_done: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "partition_count", b"partition_count", "parts", b"parts", "parts_done", b"parts_done", "principal", b"principal", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldSnapshot: _TypeAlias = HeldSnapshot  # noqa: Y015

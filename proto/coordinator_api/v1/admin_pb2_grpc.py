@@ -109,6 +109,36 @@ class AdminServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionResponse.FromString,
                 _registered_method=True)
+        self.ListPartitions = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/ListPartitions',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListPartitionsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListPartitionsResponse.FromString,
+                _registered_method=True)
+        self.DescribeRates = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/DescribeRates',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeRatesRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeRatesResponse.FromString,
+                _registered_method=True)
+        self.ListEvents = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/ListEvents',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListEventsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListEventsResponse.FromString,
+                _registered_method=True)
+        self.DescribeServerConfig = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/DescribeServerConfig',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeServerConfigRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeServerConfigResponse.FromString,
+                _registered_method=True)
+        self.DescribeQuotas = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/DescribeQuotas',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeQuotasRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeQuotasResponse.FromString,
+                _registered_method=True)
+        self.ListSnapshots = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/ListSnapshots',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -241,6 +271,53 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListPartitions(self, request, context):
+        """Lists partitions with their positions, the records and bytes that they hold, and the oldest open transaction of
+        each. A long list takes several moments of the server, and several requests. Partitions of topics that the caller
+        may not describe are left out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeRates(self, request, context):
+        """Returns rates and levels of the last hour at most, measured at regular intervals since the server started. Needs the
+        permission describe on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEvents(self, request, context):
+        """Lists the most recent events: fences, timeouts, acts of administrators, refusals. They are kept in memory, so a
+        start begins without any. Needs the permission describe on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeServerConfig(self, request, context):
+        """Returns the settings in force with their origins. Secrets are only in files, which settings name. Needs the
+        permission describe on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeQuotas(self, request, context):
+        """Returns what principals hold, with their quotas. Needs the permission describe on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSnapshots(self, request, context):
+        """Lists the snapshots that are held by a lease. Needs the permission describe on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -318,6 +395,36 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.CheckPermission,
                     request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionResponse.SerializeToString,
+            ),
+            'ListPartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPartitions,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListPartitionsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListPartitionsResponse.SerializeToString,
+            ),
+            'DescribeRates': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeRates,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeRatesRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeRatesResponse.SerializeToString,
+            ),
+            'ListEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEvents,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListEventsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListEventsResponse.SerializeToString,
+            ),
+            'DescribeServerConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeServerConfig,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeServerConfigRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeServerConfigResponse.SerializeToString,
+            ),
+            'DescribeQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeQuotas,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeQuotasRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeQuotasResponse.SerializeToString,
+            ),
+            'ListSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSnapshots,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListSnapshotsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListSnapshotsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -725,6 +832,168 @@ class AdminService(object):
             '/coordinator_api.v1.AdminService/CheckPermission',
             coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionRequest.SerializeToString,
             coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/ListPartitions',
+            coordinator__api_dot_v1_dot_admin__pb2.ListPartitionsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.ListPartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeRates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/DescribeRates',
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeRatesRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeRatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/ListEvents',
+            coordinator__api_dot_v1_dot_admin__pb2.ListEventsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.ListEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeServerConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/DescribeServerConfig',
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeServerConfigRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeServerConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/DescribeQuotas',
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeQuotasRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/ListSnapshots',
+            coordinator__api_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -95,6 +95,27 @@ class AdminServiceStub:
     """Checks if a principal may do something, and returns the rule that decides it. Needs the permission describe on the
     cluster, except for callers that check their own principal.
     """
+    ListPartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListPartitionsRequest, _admin_pb2.ListPartitionsResponse]
+    """Lists partitions with their positions, the records and bytes that they hold, and the oldest open transaction of
+    each. A long list takes several moments of the server, and several requests. Partitions of topics that the caller
+    may not describe are left out.
+    """
+    DescribeRates: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeRatesRequest, _admin_pb2.DescribeRatesResponse]
+    """Returns rates and levels of the last hour at most, measured at regular intervals since the server started. Needs the
+    permission describe on the cluster.
+    """
+    ListEvents: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListEventsRequest, _admin_pb2.ListEventsResponse]
+    """Lists the most recent events: fences, timeouts, acts of administrators, refusals. They are kept in memory, so a
+    start begins without any. Needs the permission describe on the cluster.
+    """
+    DescribeServerConfig: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeServerConfigRequest, _admin_pb2.DescribeServerConfigResponse]
+    """Returns the settings in force with their origins. Secrets are only in files, which settings name. Needs the
+    permission describe on the cluster.
+    """
+    DescribeQuotas: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuotasRequest, _admin_pb2.DescribeQuotasResponse]
+    """Returns what principals hold, with their quotas. Needs the permission describe on the cluster."""
+    ListSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]
+    """Lists the snapshots that are held by a lease. Needs the permission describe on the cluster."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -163,6 +184,27 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Checks if a principal may do something, and returns the rule that decides it. Needs the permission describe on the
     cluster, except for callers that check their own principal.
     """
+    ListPartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListPartitionsRequest, _admin_pb2.ListPartitionsResponse]  # type: ignore[assignment]
+    """Lists partitions with their positions, the records and bytes that they hold, and the oldest open transaction of
+    each. A long list takes several moments of the server, and several requests. Partitions of topics that the caller
+    may not describe are left out.
+    """
+    DescribeRates: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeRatesRequest, _admin_pb2.DescribeRatesResponse]  # type: ignore[assignment]
+    """Returns rates and levels of the last hour at most, measured at regular intervals since the server started. Needs the
+    permission describe on the cluster.
+    """
+    ListEvents: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListEventsRequest, _admin_pb2.ListEventsResponse]  # type: ignore[assignment]
+    """Lists the most recent events: fences, timeouts, acts of administrators, refusals. They are kept in memory, so a
+    start begins without any. Needs the permission describe on the cluster.
+    """
+    DescribeServerConfig: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeServerConfigRequest, _admin_pb2.DescribeServerConfigResponse]  # type: ignore[assignment]
+    """Returns the settings in force with their origins. Secrets are only in files, which settings name. Needs the
+    permission describe on the cluster.
+    """
+    DescribeQuotas: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuotasRequest, _admin_pb2.DescribeQuotasResponse]  # type: ignore[assignment]
+    """Returns what principals hold, with their quotas. Needs the permission describe on the cluster."""
+    ListSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
+    """Lists the snapshots that are held by a lease. Needs the permission describe on the cluster."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -318,5 +360,62 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Checks if a principal may do something, and returns the rule that decides it. Needs the permission describe on the
         cluster, except for callers that check their own principal.
         """
+
+    @_abc_1.abstractmethod
+    def ListPartitions(
+        self,
+        request: _admin_pb2.ListPartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListPartitionsResponse, _abc.Awaitable[_admin_pb2.ListPartitionsResponse]]:
+        """Lists partitions with their positions, the records and bytes that they hold, and the oldest open transaction of
+        each. A long list takes several moments of the server, and several requests. Partitions of topics that the caller
+        may not describe are left out.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeRates(
+        self,
+        request: _admin_pb2.DescribeRatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeRatesResponse, _abc.Awaitable[_admin_pb2.DescribeRatesResponse]]:
+        """Returns rates and levels of the last hour at most, measured at regular intervals since the server started. Needs the
+        permission describe on the cluster.
+        """
+
+    @_abc_1.abstractmethod
+    def ListEvents(
+        self,
+        request: _admin_pb2.ListEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListEventsResponse, _abc.Awaitable[_admin_pb2.ListEventsResponse]]:
+        """Lists the most recent events: fences, timeouts, acts of administrators, refusals. They are kept in memory, so a
+        start begins without any. Needs the permission describe on the cluster.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeServerConfig(
+        self,
+        request: _admin_pb2.DescribeServerConfigRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeServerConfigResponse, _abc.Awaitable[_admin_pb2.DescribeServerConfigResponse]]:
+        """Returns the settings in force with their origins. Secrets are only in files, which settings name. Needs the
+        permission describe on the cluster.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeQuotas(
+        self,
+        request: _admin_pb2.DescribeQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeQuotasResponse, _abc.Awaitable[_admin_pb2.DescribeQuotasResponse]]:
+        """Returns what principals hold, with their quotas. Needs the permission describe on the cluster."""
+
+    @_abc_1.abstractmethod
+    def ListSnapshots(
+        self,
+        request: _admin_pb2.ListSnapshotsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListSnapshotsResponse, _abc.Awaitable[_admin_pb2.ListSnapshotsResponse]]:
+        """Lists the snapshots that are held by a lease. Needs the permission describe on the cluster."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1734,10 +1734,18 @@ class ListTransactionsRequest(_message.Message):
     PRODUCER_ID_FILTERS_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
     TRANSACTIONAL_ID_PATTERN_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    SKIP_FIELD_NUMBER: _builtins.int
     duration_ms: _builtins.int
     """Only transactions open for longer than this. Absent or negative: all."""
     transactional_id_pattern: _builtins.str
     """Regular expression that the whole id must match. Empty: all ids."""
+    limit: _builtins.int
+    """Largest number of ids to return, up to 1,000, the longest open transaction first, then by id. The server looks at
+    many ids in several moments. 0: all ids by id, as of one moment.
+    """
+    skip: _builtins.int
+    """With a limit: number of ids to leave out before the first one that is returned."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
@@ -1756,10 +1764,12 @@ class ListTransactionsRequest(_message.Message):
         producer_id_filters: _abc.Iterable[_builtins.int] | None = ...,
         duration_ms: _builtins.int | None = ...,
         transactional_id_pattern: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        skip: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_duration_ms", b"_duration_ms", "duration_ms", b"duration_ms", "header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_duration_ms", b"_duration_ms", "duration_ms", b"duration_ms", "header", b"header", "producer_id_filters", b"producer_id_filters", "state_filters", b"state_filters", "transactional_id_pattern", b"transactional_id_pattern"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_duration_ms", b"_duration_ms", "duration_ms", b"duration_ms", "header", b"header", "limit", b"limit", "producer_id_filters", b"producer_id_filters", "skip", b"skip", "state_filters", b"state_filters", "transactional_id_pattern", b"transactional_id_pattern"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__duration_ms: _TypeAlias = _typing.Literal["duration_ms"]  # noqa: Y015
     _WhichOneofArgType__duration_ms: _TypeAlias = _typing.Literal["_duration_ms", b"_duration_ms"]  # noqa: Y015
@@ -1777,10 +1787,13 @@ class ListTransactionsResponse(_message.Message):
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
     UNKNOWN_STATE_FILTERS_FIELD_NUMBER: _builtins.int
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    MATCHING_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     throttle_ms: _builtins.int
+    matching: _builtins.int
+    """With a limit: number of ids that match."""
     @_builtins.property
     def unknown_state_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1794,10 +1807,11 @@ class ListTransactionsResponse(_message.Message):
         throttle_ms: _builtins.int = ...,
         unknown_state_filters: _abc.Iterable[_builtins.str] | None = ...,
         transactions: _abc.Iterable[Global___TransactionListing] | None = ...,
+        matching: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms", "transactions", b"transactions", "unknown_state_filters", b"unknown_state_filters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "matching", b"matching", "throttle_ms", b"throttle_ms", "transactions", b"transactions", "unknown_state_filters", b"unknown_state_filters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -153,21 +153,12 @@ class TransactionServicer:
             producer_ids=request.producer_id_filters,
             open_longer_than_ms=request.duration_ms if request.HasField("duration_ms") else -1,
             id_pattern=request.transactional_id_pattern,
+            limit=request.limit,
+            skip=request.skip,
         )
-        listing = self._reader.list(wanted, context)
-        response = transaction_pb2.ListTransactionsResponse(unknown_state_filters=listing.unknown_states)
-        for transaction in listing.transactions:
-            response.transactions.add(
-                transactional_id=transaction.transactional_id,
-                producer_id=transaction.producer_id,
-                state=transaction.state.api_name,
-                start_ms=transaction.start_ms,
-                producer_epoch=transaction.producer_epoch,
-                age_ms=transaction.age_ms(listing.now_ms),
-                two_phase=transaction.awaits_decision,
-                prepared_ms=transaction.prepared_ms,
-            )
-        return settled(response)
+        if request.limit or request.skip:
+            return self._reader.list_limited(wanted, context).map(_listed)
+        return settled(_listed(self._reader.list(wanted, context)))
 
 
 class FastTransact(OnFastPath):
@@ -395,3 +386,21 @@ def _step(step: requests.StepDescription) -> transaction_pb2.TransactionStep:
     if step.fenced is not None:
         told.fenced_producer_id, told.fenced_producer_epoch = step.fenced
     return told
+
+
+def _listed(listing: requests.Listing) -> transaction_pb2.ListTransactionsResponse:
+    response = transaction_pb2.ListTransactionsResponse(
+        unknown_state_filters=listing.unknown_states, matching=listing.matching
+    )
+    for transaction in listing.transactions:
+        response.transactions.add(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            state=transaction.state.api_name,
+            start_ms=transaction.start_ms,
+            producer_epoch=transaction.producer_epoch,
+            age_ms=transaction.age_ms(listing.now_ms),
+            two_phase=transaction.awaits_decision,
+            prepared_ms=transaction.prepared_ms,
+        )
+    return response

@@ -29,12 +29,16 @@ class Lock:
 LOCKS = (
     Lock("lock.txt", ("requirements/lock.in",)),
     Lock("build.txt", ("requirements/build.in",)),
-    Lock("dev.txt", ("pyproject.toml",), ("--extra", "server", "--extra", "spark", "--extra", "dev")),
+    Lock(
+        "dev.txt",
+        ("pyproject.toml",),
+        ("--extra", "server", "--extra", "page", "--extra", "spark", "--extra", "dev"),
+    ),
     # The declared lower bounds are a promise to users. This environment tests them.
     Lock(
         "lowest.txt",
         ("pyproject.toml", "requirements/lowest.in"),
-        ("--extra", "server", "--resolution", "lowest-direct"),
+        ("--extra", "server", "--extra", "page", "--resolution", "lowest-direct"),
     ),
     Lock(
         "lowest-spark.txt",

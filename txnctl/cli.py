@@ -19,6 +19,7 @@ from txnctl.commands.empty_values import refuse_empty_values
 from txnctl.commands.health import health
 from txnctl.commands.log import consume
 from txnctl.commands.options import SERVER_TLS, SERVER_WAIT, ServerTls, parse_duration_ms
+from txnctl.commands.page import page
 from txnctl.commands.probe import probe
 from txnctl.commands.produce import produce
 from txnctl.commands.serve import config, dev, serve
@@ -58,6 +59,7 @@ app.add_typer(config)
 app.command()(doctor)
 app.command()(probe)
 app.command()(health)
+app.command()(page)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -1,0 +1,252 @@
+"""Questions to the server, in the name of one user. The only module that knows how they are asked.
+
+The clients of the SDK block, so each question runs in a thread of the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from coordinator_api.v1 import admin_pb2 as admin
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client import calls
+from coordinator_client.admin.admin import Admin, TopicDescription, TopicSetting
+from coordinator_client.admin.observing import (
+    HeldSnapshot,
+    PartitionListing,
+    QuotaReport,
+    RateHistory,
+    RecentEvent,
+    ServerSetting,
+    TransactionPage,
+)
+from coordinator_client.descriptions import (
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    PartitionExplanation,
+    TransactionDescription,
+    transaction_description,
+)
+from coordinator_client.errors import Misconfigured, Retriable, TransactionError
+from coordinator_client.tls import Tls
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import TopicPartition
+from coordinator_protocol.errors import ErrorCode
+from txnctl.page.records import Look, Wanted, look_into
+
+T = TypeVar("T")
+
+CLIENT_ID: Final = "txnctl-page"
+DEADLINE_MS: Final = 5_000
+"""Longest wait for an answer. A page is answered in less, or says that the server is not there."""
+PARTITIONS_MAX: Final = 10_000
+"""Number of partitions from which the page stops to list them."""
+_UNKNOWN_CALLER: Final = "UNAUTHENTICATED"
+
+
+class CredentialsRefused(Exception):
+    """The server does not accept the credentials of the user any more."""
+
+
+class ServerAway(Exception):
+    """The server cannot be reached, or does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """A value, or the reason why the user does not get it."""
+
+    value: T | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Backups:
+    """The backups of the server, and their directory."""
+
+    directory: str
+    backups: Sequence[admin.BackupDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The shards of the server, and its disk."""
+
+    shards: Sequence[admin.ShardDescription]
+    disk: admin.DiskDescription
+
+
+class Source:
+    """Questions of one user. Every method raises CredentialsRefused and ServerAway."""
+
+    def __init__(self, endpoint: str, tls: Tls | None) -> None:
+        self.endpoint = endpoint
+        self._connection = Connection(endpoint, client_id=CLIENT_ID, tls=tls, wait_ms=DEADLINE_MS)
+        self._admin = Admin(self._connection, deadline_ms=DEADLINE_MS)
+        self._deadlines = calls.Deadlines(total_ms=DEADLINE_MS)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await run_in_threadpool(self._connection.close)
+
+    async def _ask(self, question: Callable[[], T]) -> Answer[T]:
+        try:
+            return Answer(await run_in_threadpool(question))
+        except Retriable as error:
+            raise ServerAway(error.reason) from error
+        except TransactionError as error:
+            if isinstance(error, Misconfigured) and _UNKNOWN_CALLER in error.reason:
+                raise CredentialsRefused(error.reason) from error
+            return Answer(None, error.reason)
+
+    async def limits(self) -> Answer[admin.DescribeLimitsResponse]:
+        """Return the limits and the version of the server. Every caller that it knows may ask."""
+        request = admin.DescribeLimitsRequest(header=self._connection.header())
+        return await self._ask(lambda: self._connection.ask(calls.DESCRIBE_LIMITS, request, deadlines=self._deadlines))
+
+    async def shards(self) -> Answer[Shards]:
+        """Return the shards and the disk."""
+        request = admin.ListShardsRequest(header=self._connection.header())
+
+        def ask() -> Shards:
+            reply = self._connection.ask(calls.LIST_SHARDS, request, deadlines=self._deadlines)
+            return Shards(reply.shards, reply.disk)
+
+        return await self._ask(ask)
+
+    async def rates(self) -> Answer[RateHistory]:
+        """Return the rates of the last hour."""
+        return await self._ask(self._admin.rates)
+
+    async def events(self, limit: int, kinds: Sequence[str] = ()) -> Answer[list[RecentEvent]]:
+        """Return the newest events."""
+        return await self._ask(lambda: self._admin.recent_events(limit=limit, kinds=kinds))
+
+    async def transactions(
+        self,
+        *,
+        limit: int,
+        skip: int = 0,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        pattern: str = "",
+    ) -> Answer[TransactionPage]:
+        """Return a portion of the transactional ids, the longest open transaction first."""
+        return await self._ask(
+            lambda: self._admin.oldest_transactions(
+                limit=limit, skip=skip, states=states, producer_ids=producer_ids, pattern=pattern
+            )
+        )
+
+    async def transaction(self, transactional_id: str, history_limit: int) -> Answer[TransactionDescription]:
+        """Return one transactional id with its last steps. An id that was forgotten has them, too."""
+        request = txn.DescribeTransactionsRequest(
+            header=self._connection.header(), transactional_ids=[transactional_id], history_limit=history_limit
+        )
+
+        def ask() -> TransactionDescription:
+            reply = self._connection.ask(
+                calls.DESCRIBE_TRANSACTIONS,
+                request,
+                deadlines=self._deadlines,
+                items=lambda reply: [
+                    each
+                    for each in reply.transactions
+                    if int(each.error_code) != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND or not each.history
+                ],
+            )
+            return transaction_description(reply.transactions[0])
+
+        return await self._ask(ask)
+
+    async def hanging(self) -> Answer[Sequence[admin.HangingTransaction]]:
+        """Return the transactions that no client will end."""
+        request = admin.ListHangingTransactionsRequest(header=self._connection.header())
+        return await self._ask(
+            lambda: (
+                self._connection.ask(calls.LIST_HANGING_TRANSACTIONS, request, deadlines=self._deadlines).transactions
+            )
+        )
+
+    async def partitions(
+        self, topics: Sequence[str] = (), *, only_open: bool = False
+    ) -> Answer[list[PartitionListing]]:
+        """Return the partitions of these topics, or of all, up to `PARTITIONS_MAX`."""
+
+        def ask() -> list[PartitionListing]:
+            found: list[PartitionListing] = []
+            after: TopicPartition | None = None
+            while True:
+                portion = self._admin.list_partitions(topics, only_open=only_open, after=after)
+                found += portion.partitions
+                after = portion.next_after
+                if after is None or len(found) >= PARTITIONS_MAX:
+                    return found
+
+        return await self._ask(ask)
+
+    async def blocked_partitions(self, limit: int) -> Answer[list[PartitionListing]]:
+        """Return partitions in which a transaction is open."""
+        return await self._ask(lambda: list(self._admin.list_partitions(only_open=True, limit=limit).partitions))
+
+    async def topic(self, name: str) -> Answer[TopicDescription]:
+        """Return one topic."""
+        return await self._ask(lambda: self._admin.describe_topic(name))
+
+    async def topic_settings(self, name: str) -> Answer[dict[str, TopicSetting]]:
+        """Return the settings of a topic with their origins."""
+        return await self._ask(lambda: self._admin.topic_configs(name))
+
+    async def explanation(self, topic: str, partition: int) -> Answer[PartitionExplanation]:
+        """Return the reason why committed readers of a partition get no further."""
+        return await self._ask(lambda: self._admin.explain_partition(topic, partition, history_limit=1))
+
+    async def records(self, wanted: Wanted) -> Answer[Look]:
+        """Return some records of a partition with the results of their transactions."""
+        return await self._ask(lambda: look_into(self._connection, wanted, deadline_ms=DEADLINE_MS))
+
+    async def groups(self) -> Answer[list[GroupListing]]:
+        """Return all groups."""
+        return await self._ask(self._admin.list_groups)
+
+    async def group(self, group_id: str) -> Answer[GroupDescription]:
+        """Return one group with its members."""
+        return await self._ask(lambda: self._admin.describe_group(group_id))
+
+    async def group_lag(self, group_id: str) -> Answer[list[GroupLag]]:
+        """Return the offsets of a group, with the records behind them."""
+        return await self._ask(lambda: self._admin.group_lag(group_id))
+
+    async def sinks(self) -> Answer[Sequence[txn.SinkDescription]]:
+        """Return the sinks of engines."""
+        request = txn.DescribeSinksRequest(header=self._connection.header())
+        return await self._ask(
+            lambda: self._connection.ask(calls.DESCRIBE_SINKS, request, deadlines=self._deadlines).sinks
+        )
+
+    async def snapshots(self) -> Answer[list[HeldSnapshot]]:
+        """Return the snapshots that are held."""
+        return await self._ask(self._admin.held_snapshots)
+
+    async def quotas(self) -> Answer[QuotaReport]:
+        """Return the quotas of principals."""
+        return await self._ask(self._admin.quotas)
+
+    async def configuration(self) -> Answer[list[ServerSetting]]:
+        """Return the settings of the server with their origins."""
+        return await self._ask(self._admin.server_config)
+
+    async def backups(self) -> Answer[Backups]:
+        """Return the backups."""
+        request = admin.ListBackupsRequest(header=self._connection.header())
+
+        def ask() -> Backups:
+            reply = self._connection.ask(calls.LIST_BACKUPS, request, deadlines=self._deadlines)
+            return Backups(reply.directory, reply.backups)
+
+        return await self._ask(ask)

@@ -16,6 +16,8 @@ from coordinator_client import (
     TransactionError,
 )
 
+TIMEOUT_MS: Final = 900_000
+"""Longest timeout: no test waits for one, on however busy a machine."""
 HOSTILE_ID: Final = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>\u202eevil\x07&lt;'
 HOSTILE_GROUP: Final = "</title><style>*{display:none}</style>' onmouseover='alert(1)"
 HOSTILE_VALUE: Final = b'</pre></table><script>document.title="owned"</script><iframe src="//evil.example"></iframe>'
@@ -41,7 +43,7 @@ class Filled:
         self.admin.create_topic("audit-log", 1)
 
     def _producer(self, transactional_id: str) -> Producer:
-        producer = Producer(self.connection, transactional_id=transactional_id)
+        producer = Producer(self.connection, transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS)
         self.producers.append(producer)
         return producer
 
@@ -81,7 +83,9 @@ class Filled:
 
     def _groups(self) -> None:
         for group_id in ("billing-readers", HOSTILE_GROUP):
-            consumer = Consumer(self.connection, group_id=group_id, auto_offset_reset="earliest", enable_auto_commit=False)
+            consumer = Consumer(
+                self.connection, group_id=group_id, auto_offset_reset="earliest", enable_auto_commit=False
+            )
             consumer.subscribe(["orders"])
             while not consumer.poll(timeout_ms=1_000):
                 pass

@@ -16,7 +16,7 @@ from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Misconfigured
 from coordinator_client.random_source import RandomSource, SystemRandomSource
 from coordinator_client.tls import Tls
-from txnctl.page.source import Source
+from txnctl.page.source import DEADLINE_MS, Source
 
 IDLE_MS_MAX: Final = 8 * 3_600_000
 """Time without a page after which a login ends. A page that refreshes itself keeps it."""
@@ -47,6 +47,8 @@ class ServerAddress:
     endpoint: str
     ca_file: str | None = None
     server_name: str | None = None
+    deadline_ms: int = DEADLINE_MS
+    """Longest wait for an answer."""
 
 
 class Logins:
@@ -58,12 +60,13 @@ class Logins:
         self._server = server
         self._clock = clock or SystemClock()
         self._random = random_source or SystemRandomSource()
-        self._root = Path(tempfile.mkdtemp(prefix="txnctl-page-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="txnctl-page-"))
+        """Holds the credentials of all logins."""
         self._logins: dict[str, Login] = {}
         self.is_needed = server.ca_file is not None
         """False for a server without TLS, which cannot know its callers: then everyone shares one login."""
         if not self.is_needed:
-            self._everyone: Login | None = Login("", Source(server.endpoint, None), None, 0)
+            self._everyone: Login | None = Login("", Source(server.endpoint, None, server.deadline_ms), None, 0)
         else:
             self._everyone = None
 
@@ -89,14 +92,15 @@ class Logins:
             raise LoginRefused("these credentials are too long to be any")
         if bool(token) == bool(certificate or key):
             raise LoginRefused("give a token, or a certificate with its key")
-        directory = Path(tempfile.mkdtemp(dir=self._root))
+        directory = Path(tempfile.mkdtemp(dir=self.directory))
         try:
             tls = self._tls(directory, token, certificate, key)
         except Misconfigured as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise LoginRefused(_without_paths(error.reason, directory)) from error
         name = _token_name(token) if token else "certificate"
-        return Login(name, Source(self._server.endpoint, tls), directory, self._clock.monotonic_ms())
+        source = Source(self._server.endpoint, tls, self._server.deadline_ms)
+        return Login(name, source, directory, self._clock.monotonic_ms())
 
     def _tls(self, directory: Path, token: str, certificate: str, key: str) -> Tls:
         assert self._server.ca_file is not None, "without TLS there is no login"
@@ -133,7 +137,7 @@ class Logins:
             await self.end(cookie)
         if self._everyone is not None:
             await self._everyone.source.close()
-        shutil.rmtree(self._root, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 async def drop(login: Login) -> None:

@@ -71,9 +71,8 @@ class Look:
     """Number of batches that cannot be read."""
 
 
-def look_into(connection: Connection, wanted: Wanted, *, deadline_ms: int) -> Look:
+def look_into(connection: Connection, wanted: Wanted, deadlines: Deadlines) -> Look:
     """Return some records of a partition. Raises: TransactionError."""
-    deadlines = Deadlines(total_ms=deadline_ms)
     topic = topic_of(connection, wanted.topic, deadlines=deadlines)
 
     def offset_at(time_ms: int, isolation: str) -> int:
@@ -107,7 +106,7 @@ def look_into(connection: Connection, wanted: Wanted, *, deadline_ms: int) -> Lo
             is_raw=True,
             max_bytes=FETCH_BYTES_MAX,
             on_corrupt_batch=SKIP,
-            patience_ms=deadline_ms,
+            patience_ms=deadlines.total_ms,
         ),
     )
     open_from = _open_from(connection, wanted, deadlines) if stable < latest else {}

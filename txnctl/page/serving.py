@@ -14,6 +14,7 @@ from txnctl.page.logins import Logins, ServerAddress
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 CONNECTIONS_MAX: Final = 500
+WAITING_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,8 @@ def serve_page(server: ServerAddress, place: Place, announce: Callable[[str], No
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((place.host, place.port))
+        # Before the address is told: who calls at once waits for the application, and is not refused.
+        listening.listen(WAITING_MAX)
         port = listening.getsockname()[1]
         page = Page(Logins(server), server.endpoint, hosts, is_secure=is_secure)
         config = uvicorn.Config(

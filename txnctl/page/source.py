@@ -84,11 +84,10 @@ class Shards:
 class Source:
     """Questions of one user. Every method raises CredentialsRefused and ServerAway."""
 
-    def __init__(self, endpoint: str, tls: Tls | None) -> None:
-        self.endpoint = endpoint
-        self._connection = Connection(endpoint, client_id=CLIENT_ID, tls=tls, wait_ms=DEADLINE_MS)
-        self._admin = Admin(self._connection, deadline_ms=DEADLINE_MS)
-        self._deadlines = calls.Deadlines(total_ms=DEADLINE_MS)
+    def __init__(self, endpoint: str, tls: Tls | None, deadline_ms: int = DEADLINE_MS) -> None:
+        self._connection = Connection(endpoint, client_id=CLIENT_ID, tls=tls, wait_ms=deadline_ms)
+        self._admin = Admin(self._connection, deadline_ms=deadline_ms)
+        self._deadlines = calls.Deadlines(total_ms=deadline_ms)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -208,7 +207,7 @@ class Source:
 
     async def records(self, wanted: Wanted) -> Answer[Look]:
         """Return some records of a partition with the results of their transactions."""
-        return await self._ask(lambda: look_into(self._connection, wanted, deadline_ms=DEADLINE_MS))
+        return await self._ask(lambda: look_into(self._connection, wanted, self._deadlines))
 
     async def groups(self) -> Answer[list[GroupListing]]:
         """Return all groups."""

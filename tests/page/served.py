@@ -1,0 +1,23 @@
+"""The page as a process that serves it, for a browser."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def served_page(server: str) -> Iterator[str]:
+    """The address of a page of the server, until the end of the block."""
+    command = [sys.executable, "-m", "txnctl", "page", "--listen", "127.0.0.1:0", "--server", server]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            found = re.search(r"http://\S+/", process.stdout.readline())
+            assert found is not None, "it told no address"
+            yield found[0].rstrip("/")
+        finally:
+            process.terminate()

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog txnctl proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: kafka-clients kafka-messages help demo demo-streaming demo-secure ops ops-files test test-long fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
+.PHONY: kafka-clients kafka-messages help demo demo-streaming demo-secure ops ops-files test test-long fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs screenshots stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -103,6 +103,9 @@ promise: venv ## Add new messages and fields to proto/promised.txt, which `make 
 
 docs: venv ## Write the generated pages: docs/reference, the drawings of ARCHITECTURE.md, the tables of docs/kafka.md
 	@.venv/bin/python scripts/docs.py
+
+screenshots: venv ## Take the pictures of docs/page.md with Chromium
+	@.venv/bin/python -m tests.page.screenshots
 
 stored-format: venv ## Write examples of today's rows into tests/formats, after rows or fields were added to the stored form
 	@.venv/bin/python -m tests.formats.making

@@ -33,8 +33,8 @@ PASSED_PER_STEP: Final = 1_000
 """Number of partitions that one turn of the loop passes without reading them."""
 
 
-class Place(Struct, frozen=True, order=True):
-    """Place of a partition in the list."""
+class ListPlace(Struct, frozen=True, order=True):
+    """ListPlace of a partition in the list."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class ListPartitions(Struct, frozen=True):
     """Only these topics; empty for all."""
     only_open: bool = False
     """True for only partitions in which a transaction is open."""
-    after: Place | None = None
+    after: ListPlace | None = None
     limit: int = 0
 
 
@@ -76,7 +76,11 @@ class PartitionList(Struct, frozen=True):
     """An answer, and the place where the next one begins; None if this is the last."""
 
     partitions: list[ListedPartition]
-    next_after: Place | None
+    next_after: ListPlace | None
+
+
+_Owners = dict[int, Transaction | None]
+"""Owners that were found, by producer id."""
 
 
 class PartitionLister:
@@ -111,22 +115,27 @@ class PartitionLister:
         self, topics: list[Topic], command: ListPartitions, context: CallContext
     ) -> Generator[None, None, PartitionList]:
         found: list[ListedPartition] = []
+        owners: _Owners = {}
         limit, read, passed = command.limit or LISTED_MAX, 0, 0
         for topic, partition in _from(topics, command.after):
             if len(found) == limit:
                 last = found[-1]
-                return PartitionList(found, Place(last.topic.name, last.partition))
-            listed = self._listed(topic, partition, context, only_open=command.only_open)
+                return PartitionList(found, ListPlace(last.topic.name, last.partition))
+            listed = self._listed(topic, partition, owners, context, only_open=command.only_open)
             passed += 1
             if listed is not None:
                 found.append(listed)
                 read += 1
             if read == PARTITIONS_PER_STEP or passed == PASSED_PER_STEP:
                 read = passed = 0
+                # Within one step: an owner may change before the next one.
+                owners.clear()
                 yield
         return PartitionList(found, None)
 
-    def _listed(self, topic: Topic, partition: int, context: CallContext, *, only_open: bool) -> ListedPartition | None:
+    def _listed(
+        self, topic: Topic, partition: int, owners: _Owners, context: CallContext, *, only_open: bool
+    ) -> ListedPartition | None:
         """Return a partition; None if it is gone, or not wanted."""
         ordinal = topic.partition_ordinals[partition]
         placed = self._catalog.placed(ordinal)
@@ -142,18 +151,17 @@ class PartitionLister:
             held = self._held.of(ordinal, head)
         except (LogDamaged, StoreUnreadable):
             held = LogTotals()  # The damage is reported where records are read.
-        blocker = self._blocker(shard, ordinal, context) if head.open_transactions else None
+        blocker = self._blocker(shard, ordinal, owners, context) if head.open_transactions else None
         return ListedPartition(topic, partition, head, held, blocker)
 
-    def _blocker(self, shard: LogShard, ordinal: int, context: CallContext) -> Blocker | None:
+    def _blocker(self, shard: LogShard, ordinal: int, owners: _Owners, context: CallContext) -> Blocker | None:
         opened = shard.durable_first_open(ordinal)
         if opened is None:
             return None
         age_ms = max(0, self._runtime.clock.wall_ms() - opened.started_ms)
-        try:
-            owner = self._owners.durable_owner_of(opened.producer_id)
-        except Refused:
-            owner = None  # The shard of its id does not serve.
+        owner = owners.get(opened.producer_id)
+        if owner is None:
+            owner = owners[opened.producer_id] = self._owner(opened)
         if owner is None or judge(opened, owner) is not None:
             return Blocker(opened, age_ms, None, is_owner_hidden=False)
         is_hidden = not self._authorizer.is_allowed(
@@ -161,8 +169,17 @@ class PartitionLister:
         )
         return Blocker(opened, age_ms, None if is_hidden else owner, is_hidden)
 
+    def _owner(self, opened: OpenInPartition) -> Transaction | None:
+        owner = self._owners.durable_owner_in(opened.coordinator_shard, opened.producer_id)
+        if owner is not None:
+            return owner
+        try:
+            return self._owners.durable_owner_of(opened.producer_id)
+        except Refused:
+            return None  # The shard of its id does not serve.
 
-def _from(topics: list[Topic], after: Place | None) -> Iterator[tuple[Topic, int]]:
+
+def _from(topics: list[Topic], after: ListPlace | None) -> Iterator[tuple[Topic, int]]:
     """Yield the partitions of topics, which are sorted by name, from the one after a place on."""
     first, start = 0, 0
     if after is not None:

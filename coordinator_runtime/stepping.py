@@ -13,9 +13,6 @@ T = TypeVar("T")
 
 STEP_TIMER: Final = "answer_step"
 """Kind of the timers of waiting steps."""
-_PAUSE_MS: Final = 1
-"""Pause between two steps (ms), in which the loop serves others."""
-
 _numbers = count()
 
 
@@ -33,7 +30,7 @@ def in_steps(runtime: Runtime, work: Generator[None, None, T]) -> Pending[T]:
         except Exception as error:  # noqa: BLE001  the error is the reply, and is raised where it is awaited
             reply.fail(error)
         else:
-            runtime.arm(key, _PAUSE_MS, step)
+            runtime.arm(key, 0, step)
 
     def cancel() -> None:
         runtime.timers.cancel(key)

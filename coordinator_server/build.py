@@ -143,8 +143,7 @@ def build(
     )
     driver = LoopDriver(runtime, on_failure, commits.let_begin)
     answers, reads = AnswerBytes(config.answer_limits()), FairReads(asyncio.get_running_loop().call_soon)
-    gatekeeper = _gatekeeper(config, runtime, answers, reads)
-    numbers = _numbers()
+    gatekeeper, numbers = _gatekeeper(config, runtime, answers, reads), _numbers()
     backups = _backups(config, opened, clock)
     worker, payload_worker = workers = WorkerProcess(), WorkerProcess()
     assignors = measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
@@ -155,10 +154,8 @@ def build(
     core.log.records.fetcher.on_work = core.log.positions.searches.on_work = reads.spent
     recent = RecentEvents(clock)
     audit = AuditLog(clock, recent.beside(write_line))
-    observed = ServerObserved(
-        RateMemory(runtime, numbers.counters, numbers.transactions.levels), recent, config, origins, quotas.budgets
-    )
-    core.admin.observation.observed = observed
+    history = RateMemory(runtime, numbers.counters, numbers.transactions.levels)
+    core.admin.observation.observed = ServerObserved(history, recent, config, origins, quotas.budgets)
     readings = AllReadings(
         numbers=numbers,
         config=_metrics_config(config),
@@ -188,7 +185,7 @@ def build(
         observer=observer,
         backups=backups,
         audit=audit,
-        history=observed.history,
+        history=history,
         store_id=opened.store_id,
     )
 

@@ -26,6 +26,7 @@ from examples.demo_parts.interrupts import Interrupts
 from examples.demo_parts.plan import PARTITIONS, ROWS_MIN, TOPIC, plan
 from examples.demo_parts.server import Server
 from scripts.java import java_problem
+from txnctl.commands.page_process import MISSING, PageProcess, is_page_installed
 
 INTERRUPTED: Final = 128 + signal.SIGINT
 
@@ -62,13 +63,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(server: Server, directory: Path, rows: int, interrupts: Interrupts) -> None:
-    """Load, read, compare, report. Raises Differs, and every other error of the demo."""
+    """Run the demo beside a page. Raises Differs, and every other error of the demo."""
+    tell(f"server started in {server.start():.1f} s, log {server.log}")
+    page = page_of(server.endpoint)
+    try:
+        load_and_compare(server, directory, rows, interrupts)
+    finally:
+        if page is not None:
+            page.stop()
+
+
+def page_of(endpoint: str) -> PageProcess | None:
+    """Start the page for the browser, which tells its address; None without the packages that it needs."""
+    if not is_page_installed():
+        tell(f"no page for the browser: {MISSING}")
+        return None
+    return PageProcess(endpoint, "127.0.0.1:0", sys.stderr)
+
+
+def load_and_compare(server: Server, directory: Path, rows: int, interrupts: Interrupts) -> None:
+    """Load, read, compare, report. Raises as `run`."""
     from coordinator_client.admin.admin import Admin
     from examples.demo_parts.load import run_load
     from examples.demo_parts.reading import read_and_compare, spark_session
     from examples.demo_parts.report import problems, report, verdict
 
-    tell(f"server started in {server.start():.1f} s, log {server.log}")
     with Admin(server.endpoint, client_id="demo") as admin:
         admin.create_topic(TOPIC, PARTITIONS)
     loaded = run_load(server, plan(rows, server.endpoint), tell)

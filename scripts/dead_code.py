@@ -3,11 +3,12 @@
 vulture looks for names that are defined and never used, with the settings in pyproject.toml. It does not read the
 tests: code that only tests use counts as dead. Two kinds of names come from the .proto files and never count as dead.
 The dispatcher looks up RPCs by name, and fields are set for the readers of a message. The codecs of Kafka's messages
-are generated: they may use names, and none of theirs counts as dead.
+are generated: they may use names, and none of theirs counts as dead. The templates of the page use values by name.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -30,6 +31,13 @@ _NAMES_OF_MESSAGES: Final = {
         field.name for file in _FILES for message in file.message_types_by_name.values() for field in message.fields
     },
 }
+_OF_PAGE: Final = ROOT / "txnctl/page"
+_NAMES_IN_TEMPLATES: Final = frozenset(
+    name
+    for template in (_OF_PAGE / "templates").glob("*.html")
+    for block in re.findall(r"{[{%].*?[%}]}", template.read_text(), re.DOTALL)
+    for name in re.findall(r"\w+", block)
+)
 
 
 def main() -> int:
@@ -56,6 +64,7 @@ def dead_code(
         for item in finder.get_unused_code(min_confidence=confidence_min)
         if not item.filename.is_relative_to(ROOT / KAFKA_MESSAGES)
         and item.name not in _NAMES_OF_MESSAGES.get(item.typ, ())
+        and not (item.filename.is_relative_to(_OF_PAGE) and item.name in _NAMES_IN_TEMPLATES)
     ]
 
 

@@ -57,6 +57,11 @@ class ProducerOwners:
             found.update(shard.owners_among(wanted))
         return found
 
+    def durable_owner_in(self, number: int, producer_id: int) -> Transaction | None:
+        """Return the same as `durable_owner_of` if the shard of this number has the id, else None."""
+        shard: TransactionShard | None = self._runtime.table.find(ShardKey(Coordinator.TRANSACTIONS, number))
+        return None if shard is None else shard.durable_owner_of(producer_id)
+
     def durable_owner_of(self, producer_id: int) -> Transaction | None:
         """Return the id whose transactions have this producer id in durable state. It is found as long as its own shard
         serves."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
-from heapq import nsmallest
+from heapq import merge
+from itertools import islice
 from operator import attrgetter
 from typing import Final
 
@@ -42,7 +43,7 @@ IDS_WITH_HISTORY_MAX: Final = 100
 """Largest number of ids whose history one call may ask for."""
 LISTED_MAX: Final = 1_000
 """Largest limit of a list of ids."""
-SKIPPED_MAX: Final = 1_000_000
+SKIPPED_MAX: Final = 100_000
 IDS_PER_STEP: Final = 500
 """Number of ids that one turn of the loop looks at for a list with a limit: about 2 ms."""
 
@@ -238,7 +239,7 @@ def _listing(
     now_ms: int,
 ) -> Generator[None, None, Listing]:
     """Look at the ids of shards in steps."""
-    kept: list[Transaction] = []
+    runs: list[list[Transaction]] = []
     needed, matching, looked_at = wanted.skip + wanted.limit, 0, 0
     for shard in shards:
         ids = list(shard.durable_transactions())
@@ -246,14 +247,17 @@ def _listing(
             some = ids[first : first + IDS_PER_STEP]
             found = [each for each in some if matches(each)]
             matching += len(found)
-            kept += found
-            if len(kept) >= needed + IDS_PER_STEP:
-                kept = nsmallest(needed, kept, key=_oldest_first)
+            runs.append(sorted(found, key=_oldest_first)[:needed])
             looked_at += len(some)
             if looked_at >= IDS_PER_STEP:
                 looked_at = 0
                 yield
-    shown = nsmallest(needed, kept, key=_oldest_first)[wanted.skip :]
+    shown: list[Transaction] = []
+    for place, each in enumerate(islice(merge(*runs, key=_oldest_first), needed)):
+        if place >= wanted.skip:
+            shown.append(each)
+        if place % IDS_PER_STEP == IDS_PER_STEP - 1:
+            yield
     return Listing(shown, _unknown_states(wanted), now_ms, matching)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator_core.partition_list import PARTITIONS_PER_STEP, ListPartitions, PartitionList, Place
+from coordinator_core.partition_list import PARTITIONS_PER_STEP, ListPartitions, ListPlace, PartitionList
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import AllowAll, CallContext, PartitionName, Permission, ResourceType
 from partition_log.requests import DeleteRecords, RecordsToDelete
@@ -75,7 +75,7 @@ def test_the_list_comes_in_portions_and_steps() -> None:
     every = [(topic, number) for topic in ("a", "b", "c") for number in range(PARTITIONS_PER_STEP)]
     assert names(listed(world)) == every
     found: list[tuple[str, int]] = []
-    after: Place | None = None
+    after: ListPlace | None = None
     while portion := listed(world, after=after, limit=7):
         found += names(portion)
         after = portion.next_after
@@ -85,7 +85,7 @@ def test_the_list_comes_in_portions_and_steps() -> None:
     assert (
         names(listed(world, topics=frozenset({"b", "nothing"}))) == every[PARTITIONS_PER_STEP : 2 * PARTITIONS_PER_STEP]
     )
-    assert names(listed(world, after=Place("bb", 3), limit=1)) == [("c", 0)], "a topic that is gone"
+    assert names(listed(world, after=ListPlace("bb", 3), limit=1)) == [("c", 0)], "a topic that is gone"
 
 
 def test_one_turn_reads_a_few_partitions_only() -> None:

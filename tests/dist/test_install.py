@@ -43,6 +43,8 @@ def running_server(programs: Path) -> Iterator[str]:
         try:
             said = re.search(r"gRPC on (\S+),", process.stdout.readline())
             assert said is not None
+            line = process.stdout.readline()
+            assert "no page for the browser" in line, "its packages are an extra of their own"
             yield said[1]
         finally:
             process.send_signal(signal.SIGTERM)

@@ -19,7 +19,7 @@ from tests.docs.fences import PROGRAMS, ROOT
 def endpoint() -> Iterator[str]:
     """HOST:PORT of a fresh server on a free port."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
-    command: list[str | Path] = [PROGRAMS / "txnctl", "dev", "--listen", "127.0.0.1:0"]
+    command: list[str | Path] = [PROGRAMS / "txnctl", "dev", "--listen", "127.0.0.1:0", "--page", "off"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         assert server.stdout is not None
         try:

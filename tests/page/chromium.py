@@ -122,8 +122,8 @@ class Chromium:
             self._ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
     def picture(self) -> bytes:
-        """The whole page as PNG."""
+        """The whole page as WebP."""
         size = self._ask("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 2_200), "scale": 1}
-        shot = self._ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        shot = self._ask("Page.captureScreenshot", format="webp", quality=82, captureBeyondViewport=True, clip=clip)
         return base64.b64decode(shot["data"])

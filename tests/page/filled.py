@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -26,7 +28,8 @@ HOSTILE_VALUE: Final = b'</pre></table><script>document.title="owned"</script><i
 class Filled:
     """What stays open: producers with open transactions, a consumer, a snapshot."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, *, is_hostile: bool = True) -> None:
+        self._is_hostile = is_hostile
         self.connection = Connection(endpoint, client_id="till-eu-1")
         self.admin = Admin(self.connection)
         self.producers: list[Producer] = []
@@ -65,6 +68,8 @@ class Filled:
             transaction.send("payments", b"shipped 2")
         with suppress(Fenced, TransactionError), old.transaction() as transaction:
             transaction.send("payments", b"too late")
+        if not self._is_hostile:
+            return
         hostile = self._producer(HOSTILE_ID)
         with hostile.transaction() as transaction:
             transaction.send("audit-log", HOSTILE_VALUE, key=HOSTILE_VALUE[:40], headers=[("<b>", b"<i>")])
@@ -76,13 +81,15 @@ class Filled:
             transaction = producer.transaction().__enter__()
             transaction.send(topic, b'{"order": 2000, "total": "12.00"}', key=b"customer-9", partition=partition)
             transaction.flush()
+        if not self._is_hostile:
+            return
         hostile = self._producer(HOSTILE_ID + " open")
         transaction = hostile.transaction().__enter__()
         transaction.send("audit-log", HOSTILE_VALUE)
         transaction.flush()
 
     def _groups(self) -> None:
-        for group_id in ("billing-readers", HOSTILE_GROUP):
+        for group_id in ("billing-readers", *([HOSTILE_GROUP] if self._is_hostile else [])):
             consumer = Consumer(
                 self.connection, group_id=group_id, auto_offset_reset="earliest", enable_auto_commit=False
             )
@@ -92,6 +99,17 @@ class Filled:
             consumer.commit()
             self.consumers.append(consumer)
         self.snapshot = self.admin.take_snapshot(["orders", "payments"])
+
+    def work(self, seconds: float) -> None:
+        """Commit and abort for a while, more and less, so that the rates have a course."""
+        producer, began = self._producer("till-17"), time.monotonic()
+        while (passed := time.monotonic() - began) < seconds:
+            for number in range(1 + int(8 * abs(math.sin(passed / 9)))):
+                with suppress(RuntimeError), producer.transaction() as transaction:
+                    transaction.send("payments", b'{"order": 3000, "state": "paid"}')
+                    if number == 3:
+                        raise RuntimeError("refused")
+            self.connection.clock.pause(50)
 
     def close(self) -> None:
         for consumer in self.consumers:

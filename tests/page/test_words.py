@@ -73,3 +73,8 @@ def test_contents_in_every_form() -> None:
     assert words.content(b"[" * 100_000, "json").startswith("[[[")
     assert words.content(b"x" * 5_000, "text").endswith("3,000 more bytes")
     assert words.content("é".encode() * 3_000, "text").endswith("4,000 more bytes")
+
+
+def test_facts_begin_with_those_that_say_most() -> None:
+    told = {"zone": "z", "advice": "x", "codes": "[]", "request": "{}", "result": "done", "method": "CreateTopics"}
+    assert [name for name, _value in words.facts(told)] == ["method", "result", "request", "zone"]

@@ -273,7 +273,7 @@ class DevServer(ServerProcess):
 
     @property
     def command(self) -> list[str]:
-        return ["dev", "--listen", f"{self.host}:{self.port}"]
+        return ["dev", "--listen", f"{self.host}:{self.port}", "--page", "off"]
 
 
 @pytest.mark.usefixtures("transport")

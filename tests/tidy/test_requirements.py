@@ -51,7 +51,7 @@ def test_every_locked_package_has_a_version_and_a_hash(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lock", "extras"),
-    [("dev.txt", ("server", "spark", "dev")), ("server.txt", ("server",)), ("spark.txt", ("server", "spark"))],
+    [("dev.txt", ("server", "page", "spark", "dev")), ("server.txt", ("server",)), ("spark.txt", ("server", "spark"))],
 )
 def test_a_lock_holds_what_is_declared(lock: str, extras: tuple[str, ...]) -> None:
     text = (ROOT / "requirements" / lock).read_text()
@@ -65,7 +65,7 @@ def test_a_lock_holds_what_is_declared(lock: str, extras: tuple[str, ...]) -> No
 
 
 def test_the_lowest_lock_holds_exactly_the_declared_lower_bounds() -> None:
-    holds_lower_bounds("lowest.txt", declared("server"))
+    holds_lower_bounds("lowest.txt", declared("server", "page"))
 
 
 def test_the_lowest_lock_with_spark_holds_its_declared_lower_bounds() -> None:

@@ -56,7 +56,7 @@ def test_many_ids_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(world, 1)[1] == 4
 
 
-@pytest.mark.parametrize(("limit", "skip"), [(0, 1), (1_001, 0), (-1, 0), (1, -1), (1, 1_000_001)])
+@pytest.mark.parametrize(("limit", "skip"), [(0, 1), (1_001, 0), (-1, 0), (1, -1), (1, 100_001)])
 def test_a_limit_out_of_its_range_is_refused(limit: int, skip: int) -> None:
     with pytest.raises(Refused) as refusal:
         asked(World(), limit, skip)

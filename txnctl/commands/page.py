@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator_server.addresses import is_local, parse_address
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.options import DEFAULT_SERVER, SERVER_TLS, Server
+from txnctl.commands.page_process import DEFAULT_LISTEN, MISSING, is_page_installed
 
 if TYPE_CHECKING:
-    from txnctl.page.serving import Place
-
-DEFAULT_LISTEN: Final = "127.0.0.1:7080"
-MISSING: Final = "the page needs the extra `page`: pip install 'txn-coordinator[server,page]'"
+    from txnctl.page.serving import PageAddress
 
 
 def page(
@@ -35,6 +33,7 @@ def page(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen without HTTPS on an address that other machines can reach.")
     ] = False,
+    is_leashed: Annotated[bool, typer.Option("--leash", hidden=True, help="End when standard input ends.")] = False,
     server: Server = DEFAULT_SERVER,
 ) -> None:
     """Serve a read-only page of a running server for the browser.
@@ -42,11 +41,11 @@ def page(
     With --tls-ca-file every user logs in with a token or a certificate, and sees what that allows. Ends with status 0
     after SIGTERM or Ctrl-C, 4 if the address is refused.
     """
-    try:
-        from txnctl.page.logins import ServerAddress
-        from txnctl.page.serving import serve_page
-    except ModuleNotFoundError as error:
-        raise CommandFailed(ExitStatus.USAGE, MISSING) from error
+    if not is_page_installed():
+        raise CommandFailed(ExitStatus.USAGE, MISSING)
+    from txnctl.page.logins import ServerAddress
+    from txnctl.page.serving import serve_page
+
     tls = SERVER_TLS.get()
     if tls.certificate_file or tls.token_file:
         raise CommandFailed(
@@ -59,7 +58,8 @@ def page(
         serve_page(
             ServerAddress(server, tls.ca_file, tls.server_name),
             place,
-            lambda address: typer.echo(f"txnctl page: {address} shows the server on {server}, until Ctrl-C"),
+            lambda address: typer.echo(f"txnctl page: {address} shows the server on {server}"),
+            is_leashed=is_leashed,
         )
     except OSError as error:
         raise CommandFailed(
@@ -69,8 +69,8 @@ def page(
 
 def _place(
     listen: str, names: list[str], certificate_file: str | None, key_file: str | None, *, is_insecure: bool
-) -> Place:
-    from txnctl.page.serving import Place
+) -> PageAddress:
+    from txnctl.page.serving import PageAddress
 
     try:
         address = parse_address(listen)
@@ -84,6 +84,6 @@ def _place(
             f"other machines can reach {listen}, and read along what users send: name --page-certificate-file and "
             "--page-key-file, or say --insecure",
         )
-    return Place(
+    return PageAddress(
         host=address.host, port=address.port, names=names, certificate_file=certificate_file, key_file=key_file
     )

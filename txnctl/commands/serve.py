@@ -15,6 +15,7 @@ import typer
 
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.options import Output
+from txnctl.commands.page_process import DEFAULT_LISTEN, MISSING, OFF, PageProcess, is_page_installed
 from txnctl.output import Column, OutputFormat, Row, Value, print_list
 
 if TYPE_CHECKING:
@@ -149,6 +150,9 @@ def dev(
     two_phase: TwoPhaseName = None,
     insecure: Insecure = False,
     settings: Settings = None,
+    page: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Address of the page for the browser; `off` for none.")
+    ] = DEFAULT_LISTEN,
 ) -> None:
     """Run a server for trying things out. Its directory is removed at the end, and gRPC reflection is on."""
     from coordinator_server.process import end_process, run
@@ -165,13 +169,31 @@ def dev(
         )
         for address in kafka:
             typer.echo(f"txnctl dev: Kafka's protocol on {address}")
+        if (started := _page_beside(first, page)) is not None:
+            beside.append(started)
 
+    beside: list[PageProcess] = []
     try:
         loaded = load_settings(None, {"data_dir": data_dir} | flags)
         status = run(loaded.config, announce, origins=loaded.origins)
     finally:
+        for each in beside:
+            each.stop()
         shutil.rmtree(data_dir, ignore_errors=True)
     end_process(status)
+
+
+def _page_beside(listener: OpenListener, listen: str) -> PageProcess | None:
+    """Start the page of a server, or say why there is none."""
+    if listen == OFF:
+        return None
+    if not is_page_installed():
+        typer.echo(f"txnctl dev: no page for the browser: {MISSING}")
+        return None
+    if listener.credentials is not None:
+        typer.echo("txnctl dev: no page for the browser: with TLS, start `txnctl page` with --tls-ca-file")
+        return None
+    return PageProcess(str(listener.address), listen)
 
 
 config = typer.Typer(

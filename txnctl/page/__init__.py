@@ -3,7 +3,7 @@
 It is a process of its own and a client of the SDK, with the credentials of the user that has logged in. So it cannot
 hold up the server, and shows each user what that user may see. The packages are those of the extra `page`.
 
-- `source` asks the server, and is the only module that knows how; `records` looks into a topic.
+- `source` asks the server, and is the only module that knows how; `looking` looks into a topic.
 - `logins` keeps the credentials of the users that are logged in.
 - `overview`, `transactions`, `topics`, `groups` and `operations` have the views: each asks, and returns the values that
   a template of the same name shows. `words` turns values into text, `timeline` and `charts` into coordinates of

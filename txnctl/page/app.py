@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from txnctl.page import groups, operations, overview, topics, transactions, words
 from txnctl.page.logins import Login, LoginRefused, Logins, drop
-from txnctl.page.request import Asked, NotThere, Shown, View
+from txnctl.page.request import NotThere, PageRequest, PageView, View
 from txnctl.page.source import CredentialsRefused, ServerAway
 from txnctl.page.timeline import kind_of
 
@@ -75,6 +75,8 @@ class Page:
     def __init__(self, logins: Logins, endpoint: str, hosts: frozenset[str], *, is_secure: bool = False) -> None:
         """`hosts` are the names by which browsers may call this page; empty for any name. `is_secure`: it is served
         over TLS."""
+        self.on_start: Callable[[], None] = lambda: None
+        """Called on the loop once it runs."""
         self._logins = logins
         self._endpoint = endpoint
         self._is_secure = is_secure
@@ -93,6 +95,7 @@ class Page:
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        self.on_start()
         yield
         await self._logins.close()
 
@@ -102,7 +105,7 @@ class Page:
             if login is None:
                 return RedirectResponse(f"/login?{urlencode({'next': _here(request)})}", 303)
             try:
-                shown = await view(Asked(login.source, request.query_params))
+                shown = await view(PageRequest(login.source, request.query_params))
             except NotThere as error:
                 return self._problem(request, 404, "There is no such page", str(error), login)
             except ServerAway as error:
@@ -119,7 +122,7 @@ class Page:
 
         return answer
 
-    def _rendered(self, request: Request, shown: Shown, login: Login | None, status: int = 200) -> Response:
+    def _rendered(self, request: Request, shown: PageView, login: Login | None, status: int = 200) -> Response:
         pace = request.cookies.get(PACE_COOKIE, PACE)
         pace = pace if pace in PACES else PACE
         text = self._templates.get_template(shown.template).render(
@@ -141,7 +144,9 @@ class Page:
 
     def _problem(self, request: Request, status: int, title: str, text: str, login: Login | None) -> Response:
         values = {"text": words.visible(text)}
-        return self._rendered(request, Shown("problem.html", title, "", values, refreshes=status == 503), login, status)
+        return self._rendered(
+            request, PageView("problem.html", title, "", values, refreshes=status == 503), login, status
+        )
 
     async def _nowhere(self, request: Request, _error: Exception) -> Response:
         login = self._logins.find(request.cookies.get(COOKIE, ""))
@@ -167,7 +172,7 @@ class Page:
         elif "ended" in request.query_params:
             refusal = "The server no longer accepts these credentials. Log in again."
         values = {"following": following, "refusal": words.visible(refusal)}
-        return self._rendered(request, Shown("login.html", "Log in", "", values, refreshes=False), None, status)
+        return self._rendered(request, PageView("login.html", "Log in", "", values, refreshes=False), None, status)
 
     async def _opened(self, token: str, certificate: str, key: str) -> str:
         """Log in, and return the cookie. Raises LoginRefused."""
@@ -262,6 +267,7 @@ def environment(version: str) -> jinja2.Environment:
         "iso": words.iso,
         "content": words.content,
         "kind": kind_of,
+        "facts": words.facts,
     }
     templates.globals |= {"style_version": version, "query": lambda **values: urlencode(values)}
     return templates

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from txnctl.page.request import Asked, Shown, portion
+from txnctl.page.request import PageRequest, PageView, portion
 
 LENGTH: Final = 100
 _OF_REBALANCES: Final = ("rebalance_started", "rebalance_failed", "member_removed")
 
 
-async def listed(asked: Asked) -> Shown:
+async def listed(asked: PageRequest) -> PageView:
     """Show all groups."""
     text, page = asked.text("q"), asked.number("page", 0, 10_000)
     found = await asked.source.groups()
     rows = [each for each in found.value or () if text.lower() in each.group_id.lower()]
-    return Shown(
+    return PageView(
         "groups.html",
         "Groups",
         "groups",
@@ -29,7 +29,7 @@ async def listed(asked: Asked) -> Shown:
     )
 
 
-async def one(asked: Asked) -> Shown:
+async def one(asked: PageRequest) -> PageView:
     """Show the members, assignment, lag and pending offsets of one group."""
     group_id = asked.named("id")
     found, lags, events = await asyncio.gather(
@@ -39,7 +39,7 @@ async def one(asked: Asked) -> Shown:
     )
     of_group = [event for event in events.value or () if event.facts.get("group_id") == group_id]
     counted = [each.lag for each in lags.value or () if each.lag is not None]
-    return Shown(
+    return PageView(
         "group.html",
         f"Group {group_id}",
         "groups",

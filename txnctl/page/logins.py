@@ -16,7 +16,7 @@ from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Misconfigured
 from coordinator_client.random_source import RandomSource, SystemRandomSource
 from coordinator_client.tls import Tls
-from txnctl.page.source import DEADLINE_MS, Source
+from txnctl.page.source import DEADLINE_MS, ServerSource
 
 IDLE_MS_MAX: Final = 8 * 3_600_000
 """Time without a page after which a login ends. A page that refreshes itself keeps it."""
@@ -35,7 +35,7 @@ class Login:
 
     name: str
     """Name of the credentials, for the user to recognise."""
-    source: Source
+    source: ServerSource
     directory: Path | None
     used_ms: int
 
@@ -66,7 +66,7 @@ class Logins:
         self.is_needed = server.ca_file is not None
         """False for a server without TLS, which cannot know its callers: then everyone shares one login."""
         if not self.is_needed:
-            self._everyone: Login | None = Login("", Source(server.endpoint, None, server.deadline_ms), None, 0)
+            self._everyone: Login | None = Login("", ServerSource(server.endpoint, None, server.deadline_ms), None, 0)
         else:
             self._everyone = None
 
@@ -99,7 +99,7 @@ class Logins:
             shutil.rmtree(directory, ignore_errors=True)
             raise LoginRefused(_without_paths(error.reason, directory)) from error
         name = _token_name(token) if token else "certificate"
-        source = Source(self._server.endpoint, tls, self._server.deadline_ms)
+        source = ServerSource(self._server.endpoint, tls, self._server.deadline_ms)
         return Login(name, source, directory, self._clock.monotonic_ms())
 
     def _tls(self, directory: Path, token: str, certificate: str, key: str) -> Tls:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from txnctl.page.request import Asked, Shown
+from txnctl.page.request import PageRequest, PageView
 
 EVENTS_SHOWN: Final = 200
 KINDS: Final = {
@@ -22,38 +22,38 @@ KINDS: Final = {
 """Kinds of events by the name of the choice."""
 
 
-async def sinks(asked: Asked) -> Shown:
+async def sinks(asked: PageRequest) -> PageView:
     """Show the sinks of engines and the snapshots that are held."""
     found, snapshots = await asyncio.gather(asked.source.sinks(), asked.source.snapshots())
-    return Shown("sinks.html", "Sinks and snapshots", "sinks", {"found": found, "snapshots": snapshots})
+    return PageView("sinks.html", "Sinks and snapshots", "sinks", {"found": found, "snapshots": snapshots})
 
 
-async def events(asked: Asked) -> Shown:
+async def events(asked: PageRequest) -> PageView:
     """Show the recent events."""
     choice = asked.text("kind")
     choice = choice if choice in KINDS else ""
     found = await asked.source.events(EVENTS_SHOWN, KINDS[choice])
-    return Shown("events.html", "Events", "events", {"found": found, "choice": choice, "choices": list(KINDS)})
+    return PageView("events.html", "Events", "events", {"found": found, "choice": choice, "choices": list(KINDS)})
 
 
-async def quotas(asked: Asked) -> Shown:
+async def quotas(asked: PageRequest) -> PageView:
     """Show what principals hold."""
-    return Shown("quotas.html", "Quotas", "quotas", {"found": await asked.source.quotas()})
+    return PageView("quotas.html", "Quotas", "quotas", {"found": await asked.source.quotas()})
 
 
-async def backups(asked: Asked) -> Shown:
+async def backups(asked: PageRequest) -> PageView:
     """Show the backups."""
     found = await asked.source.backups()
     rows = list(reversed(found.value.backups)) if found.value is not None else []
-    return Shown("backups.html", "Backups", "backups", {"found": found, "rows": rows})
+    return PageView("backups.html", "Backups", "backups", {"found": found, "rows": rows})
 
 
-async def configuration(asked: Asked) -> Shown:
+async def configuration(asked: PageRequest) -> PageView:
     """Show the settings in force with their origins."""
     text = asked.text("q")
     found = await asked.source.configuration()
     rows = [each for each in found.value or () if text.lower() in each.name]
-    return Shown(
+    return PageView(
         "configuration.html",
         "Configuration",
         "configuration",

@@ -10,8 +10,8 @@ from typing import Final
 
 from coordinator_client.admin.observing import PartitionListing
 from txnctl.page.charts import charts
-from txnctl.page.request import Asked, Shown
-from txnctl.page.source import Answer, Backups, Shards
+from txnctl.page.request import PageRequest, PageView
+from txnctl.page.source import Backups, PageAnswer, Shards
 from txnctl.page.words import duration, size
 
 OLD_MS: Final = 60_000
@@ -30,7 +30,7 @@ class Attention:
     link: str = ""
 
 
-async def overview(asked: Asked) -> Shown:
+async def overview(asked: PageRequest) -> PageView:
     """Show the state of the server at a glance."""
     source = asked.source
     (limits, shards, rates, events), (open_ids, blocked, hanging, backups) = await asyncio.gather(
@@ -54,7 +54,7 @@ async def overview(asked: Asked) -> Shown:
         *_of_blocked(held_up),
     ]
     states = Counter(each.state for each in shards.value.shards) if shards.value is not None else Counter[str]()
-    return Shown(
+    return PageView(
         "overview.html",
         "Overview",
         "overview",
@@ -77,7 +77,7 @@ async def overview(asked: Asked) -> Shown:
     )
 
 
-def _of_shards(answer: Answer[Shards]) -> Sequence[Attention]:
+def _of_shards(answer: PageAnswer[Shards]) -> Sequence[Attention]:
     if answer.value is None:
         return ()
     found = [
@@ -96,7 +96,7 @@ def _of_shards(answer: Answer[Shards]) -> Sequence[Attention]:
     return found
 
 
-def _of_backups(answer: Answer[Backups]) -> Sequence[Attention]:
+def _of_backups(answer: PageAnswer[Backups]) -> Sequence[Attention]:
     backups = answer.value.backups if answer.value is not None else ()
     if backups and backups[-1].state == "failed":
         return [Attention("bad", f"the last backup failed: {backups[-1].reason}", "/backups")]

@@ -1,4 +1,4 @@
-"""What a view gets of a request, and what it answers."""
+"""Requests as views take them, and answers as views give them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import urlencode
 
-from txnctl.page.source import Source
+from txnctl.page.source import ServerSource
 
 
 class NotThere(Exception):
@@ -15,10 +15,10 @@ class NotThere(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """One request: the server's answers in the name of its user, and its parameters."""
 
-    source: Source
+    source: ServerSource
     parameters: Mapping[str, str]
 
     def text(self, name: str, length_max: int = 2_000) -> str:
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PageView:
     """The answer of a view: a template and its values."""
 
     template: str
@@ -59,7 +59,7 @@ class Shown:
     """True for a page that shows something else a moment later."""
 
 
-View: TypeAlias = Callable[[Asked], Awaitable[Shown]]
+View: TypeAlias = Callable[[PageRequest], Awaitable[PageView]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ WAITING_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PageAddress:
     """Address of the page, and its protection."""
 
     host: str
@@ -33,8 +35,11 @@ class Place:
         return self.host in LOOPBACK
 
 
-def serve_page(server: ServerAddress, place: Place, announce: Callable[[str], None]) -> None:
-    """Serve the page until a signal ends it. `announce` is given its address once it listens. Raises OSError."""
+def serve_page(
+    server: ServerAddress, place: PageAddress, announce: Callable[[str], None], *, is_leashed: bool = False
+) -> None:
+    """Serve the page until a signal ends it. `announce` is given its address once it listens. `is_leashed`: the page
+    also ends with its standard input. Raises OSError."""
     is_secure = place.certificate_file is not None
     hosts = frozenset({*LOOPBACK, place.host, *place.names}) if place.is_local or place.names else frozenset()
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
@@ -42,7 +47,7 @@ def serve_page(server: ServerAddress, place: Place, announce: Callable[[str], No
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((place.host, place.port))
-        # Before the address is told: who calls at once waits for the application, and is not refused.
+        # Before the announcement: a browser that calls at once then waits for the application, and is not refused.
         listening.listen(WAITING_MAX)
         port = listening.getsockname()[1]
         page = Page(Logins(server), server.endpoint, hosts, is_secure=is_secure)
@@ -59,6 +64,15 @@ def serve_page(server: ServerAddress, place: Place, announce: Callable[[str], No
         )
         shown = f"[{place.host}]" if ":" in place.host else place.host
         announce(f"{'https' if is_secure else 'http'}://{shown}:{port}/")
-        uvicorn.Server(config).run(sockets=[listening])
+        serving = uvicorn.Server(config)
+        if is_leashed:
+            page.on_start = lambda: asyncio.get_running_loop().add_reader(0, _end_with_input, serving)
+        serving.run(sockets=[listening])
     finally:
         listening.close()
+
+
+def _end_with_input(serving: uvicorn.Server) -> None:
+    if not os.read(0, 1):
+        asyncio.get_running_loop().remove_reader(0)
+        serving.should_exit = True

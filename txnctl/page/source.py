@@ -37,7 +37,7 @@ from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorCode
-from txnctl.page.records import Look, Wanted, look_into
+from txnctl.page.looking import LookWanted, TopicLook, look_into
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class ServerAway(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class PageAnswer(Generic[T]):
     """A value, or the reason why the user does not get it."""
 
     value: T | None = None
@@ -81,7 +81,7 @@ class Shards:
     disk: admin.DiskDescription
 
 
-class Source:
+class ServerSource:
     """Questions of one user. Every method raises CredentialsRefused and ServerAway."""
 
     def __init__(self, endpoint: str, tls: Tls | None, deadline_ms: int = DEADLINE_MS) -> None:
@@ -93,22 +93,22 @@ class Source:
         """Close the connection."""
         await run_in_threadpool(self._connection.close)
 
-    async def _ask(self, question: Callable[[], T]) -> Answer[T]:
+    async def _ask(self, question: Callable[[], T]) -> PageAnswer[T]:
         try:
-            return Answer(await run_in_threadpool(question))
+            return PageAnswer(await run_in_threadpool(question))
         except Retriable as error:
             raise ServerAway(error.reason) from error
         except TransactionError as error:
             if isinstance(error, Misconfigured) and _UNKNOWN_CALLER in error.reason:
                 raise CredentialsRefused(error.reason) from error
-            return Answer(None, error.reason)
+            return PageAnswer(None, error.reason)
 
-    async def limits(self) -> Answer[admin.DescribeLimitsResponse]:
+    async def limits(self) -> PageAnswer[admin.DescribeLimitsResponse]:
         """Return the limits and the version of the server. Every caller that it knows may ask."""
         request = admin.DescribeLimitsRequest(header=self._connection.header())
         return await self._ask(lambda: self._connection.ask(calls.DESCRIBE_LIMITS, request, deadlines=self._deadlines))
 
-    async def shards(self) -> Answer[Shards]:
+    async def shards(self) -> PageAnswer[Shards]:
         """Return the shards and the disk."""
         request = admin.ListShardsRequest(header=self._connection.header())
 
@@ -118,11 +118,11 @@ class Source:
 
         return await self._ask(ask)
 
-    async def rates(self) -> Answer[RateHistory]:
+    async def rates(self) -> PageAnswer[RateHistory]:
         """Return the rates of the last hour."""
         return await self._ask(self._admin.rates)
 
-    async def events(self, limit: int, kinds: Sequence[str] = ()) -> Answer[list[RecentEvent]]:
+    async def events(self, limit: int, kinds: Sequence[str] = ()) -> PageAnswer[list[RecentEvent]]:
         """Return the newest events."""
         return await self._ask(lambda: self._admin.recent_events(limit=limit, kinds=kinds))
 
@@ -134,7 +134,7 @@ class Source:
         states: Sequence[str] = (),
         producer_ids: Sequence[int] = (),
         pattern: str = "",
-    ) -> Answer[TransactionPage]:
+    ) -> PageAnswer[TransactionPage]:
         """Return a portion of the transactional ids, the longest open transaction first."""
         return await self._ask(
             lambda: self._admin.oldest_transactions(
@@ -142,7 +142,7 @@ class Source:
             )
         )
 
-    async def transaction(self, transactional_id: str, history_limit: int) -> Answer[TransactionDescription]:
+    async def transaction(self, transactional_id: str, history_limit: int) -> PageAnswer[TransactionDescription]:
         """Return one transactional id with its last steps. An id that was forgotten has them, too."""
         request = txn.DescribeTransactionsRequest(
             header=self._connection.header(), transactional_ids=[transactional_id], history_limit=history_limit
@@ -163,7 +163,7 @@ class Source:
 
         return await self._ask(ask)
 
-    async def hanging(self) -> Answer[Sequence[admin.HangingTransaction]]:
+    async def hanging(self) -> PageAnswer[Sequence[admin.HangingTransaction]]:
         """Return the transactions that no client will end."""
         request = admin.ListHangingTransactionsRequest(header=self._connection.header())
         return await self._ask(
@@ -174,7 +174,7 @@ class Source:
 
     async def partitions(
         self, topics: Sequence[str] = (), *, only_open: bool = False
-    ) -> Answer[list[PartitionListing]]:
+    ) -> PageAnswer[list[PartitionListing]]:
         """Return the partitions of these topics, or of all, up to `PARTITIONS_MAX`."""
 
         def ask() -> list[PartitionListing]:
@@ -189,58 +189,58 @@ class Source:
 
         return await self._ask(ask)
 
-    async def blocked_partitions(self, limit: int) -> Answer[list[PartitionListing]]:
+    async def blocked_partitions(self, limit: int) -> PageAnswer[list[PartitionListing]]:
         """Return partitions in which a transaction is open."""
         return await self._ask(lambda: list(self._admin.list_partitions(only_open=True, limit=limit).partitions))
 
-    async def topic(self, name: str) -> Answer[TopicDescription]:
+    async def topic(self, name: str) -> PageAnswer[TopicDescription]:
         """Return one topic."""
         return await self._ask(lambda: self._admin.describe_topic(name))
 
-    async def topic_settings(self, name: str) -> Answer[dict[str, TopicSetting]]:
+    async def topic_settings(self, name: str) -> PageAnswer[dict[str, TopicSetting]]:
         """Return the settings of a topic with their origins."""
         return await self._ask(lambda: self._admin.topic_configs(name))
 
-    async def explanation(self, topic: str, partition: int) -> Answer[PartitionExplanation]:
+    async def explanation(self, topic: str, partition: int) -> PageAnswer[PartitionExplanation]:
         """Return the reason why committed readers of a partition get no further."""
         return await self._ask(lambda: self._admin.explain_partition(topic, partition, history_limit=1))
 
-    async def records(self, wanted: Wanted) -> Answer[Look]:
+    async def records(self, wanted: LookWanted) -> PageAnswer[TopicLook]:
         """Return some records of a partition with the results of their transactions."""
         return await self._ask(lambda: look_into(self._connection, wanted, self._deadlines))
 
-    async def groups(self) -> Answer[list[GroupListing]]:
+    async def groups(self) -> PageAnswer[list[GroupListing]]:
         """Return all groups."""
         return await self._ask(self._admin.list_groups)
 
-    async def group(self, group_id: str) -> Answer[GroupDescription]:
+    async def group(self, group_id: str) -> PageAnswer[GroupDescription]:
         """Return one group with its members."""
         return await self._ask(lambda: self._admin.describe_group(group_id))
 
-    async def group_lag(self, group_id: str) -> Answer[list[GroupLag]]:
+    async def group_lag(self, group_id: str) -> PageAnswer[list[GroupLag]]:
         """Return the offsets of a group, with the records behind them."""
         return await self._ask(lambda: self._admin.group_lag(group_id))
 
-    async def sinks(self) -> Answer[Sequence[txn.SinkDescription]]:
+    async def sinks(self) -> PageAnswer[Sequence[txn.SinkDescription]]:
         """Return the sinks of engines."""
         request = txn.DescribeSinksRequest(header=self._connection.header())
         return await self._ask(
             lambda: self._connection.ask(calls.DESCRIBE_SINKS, request, deadlines=self._deadlines).sinks
         )
 
-    async def snapshots(self) -> Answer[list[HeldSnapshot]]:
+    async def snapshots(self) -> PageAnswer[list[HeldSnapshot]]:
         """Return the snapshots that are held."""
         return await self._ask(self._admin.held_snapshots)
 
-    async def quotas(self) -> Answer[QuotaReport]:
+    async def quotas(self) -> PageAnswer[QuotaReport]:
         """Return the quotas of principals."""
         return await self._ask(self._admin.quotas)
 
-    async def configuration(self) -> Answer[list[ServerSetting]]:
+    async def configuration(self) -> PageAnswer[list[ServerSetting]]:
         """Return the settings of the server with their origins."""
         return await self._ask(self._admin.server_config)
 
-    async def backups(self) -> Answer[Backups]:
+    async def backups(self) -> PageAnswer[Backups]:
         """Return the backups."""
         request = admin.ListBackupsRequest(header=self._connection.header())
 

@@ -10,8 +10,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 from coordinator_client.admin.observing import PartitionListing
-from txnctl.page.records import Wanted
-from txnctl.page.request import Asked, NotThere, Shown, portion
+from txnctl.page.looking import LookWanted
+from txnctl.page.request import NotThere, PageRequest, PageView, portion
 
 LENGTH: Final = 100
 """Number of topics of a page."""
@@ -37,7 +37,7 @@ class TopicRow:
     """Partition with the oldest open transaction."""
 
 
-async def listed(asked: Asked) -> Shown:
+async def listed(asked: PageRequest) -> PageView:
     """Show all topics."""
     text, page, only = asked.text("q"), asked.number("page", 0, 10_000), asked.text("only")
     found = await asked.source.partitions()
@@ -46,7 +46,7 @@ async def listed(asked: Asked) -> Shown:
         rows = [row for row in rows if row.oldest is not None]
         rows.sort(key=lambda row: -_age_ms(row.oldest))
     shown = rows[page * LENGTH : (page + 1) * LENGTH]
-    return Shown(
+    return PageView(
         "topics.html",
         "Topics",
         "topics",
@@ -89,13 +89,13 @@ def _age_ms(partition: PartitionListing | None) -> int:
     return -1 if partition is None or partition.blocker is None else partition.blocker.age_ms
 
 
-async def one(asked: Asked) -> Shown:
+async def one(asked: PageRequest) -> PageView:
     """Show the partitions and settings of one topic."""
     name, page = asked.named("name"), asked.number("page", 0, 10_000)
     partitions, settings = await asyncio.gather(asked.source.partitions([name]), asked.source.topic_settings(name))
     found: Sequence[PartitionListing] = partitions.value or ()
     rows = rows_of(found)
-    return Shown(
+    return PageView(
         "topic.html",
         f"Topic {name}",
         "topics",
@@ -111,14 +111,14 @@ async def one(asked: Asked) -> Shown:
     )
 
 
-async def records(asked: Asked) -> Shown:
+async def records(asked: PageRequest) -> PageView:
     """Show some records of a partition."""
     name, partition = asked.named("name"), asked.number("partition", 0, 2**31 - 1)
     form, count = asked.text("as") or FORMS[0], asked.number("count", COUNTS[1], COUNTS[-1])
     if form not in FORMS:
         raise NotThere(f"records are shown as {', '.join(FORMS)}")
     at, key = asked.text("at"), asked.text("key")
-    wanted = Wanted(
+    wanted = LookWanted(
         topic=name,
         partition=partition,
         start_offset=asked.optional_number("from"),
@@ -129,7 +129,7 @@ async def records(asked: Asked) -> Shown:
     found, explained = await asyncio.gather(asked.source.records(wanted), asked.source.explanation(name, partition))
     look = found.value
     kept = {"name": name, "partition": partition, "as": form, "count": count, "key": key}
-    return Shown(
+    return PageView(
         "records.html",
         f"Records of {name}-{partition}",
         "topics",

@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from coordinator_client.descriptions import TransactionDescription
-from txnctl.page.request import Asked, NotThere, Shown, portion
-from txnctl.page.source import Answer
+from txnctl.page.request import NotThere, PageRequest, PageView, portion
+from txnctl.page.source import PageAnswer
 from txnctl.page.timeline import cause_words, drawing, kind_of
 
 LENGTH: Final = 100
@@ -17,7 +17,7 @@ STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "
 _SPECIAL: Final = frozenset(r"\.+*?()|[]{}^$")
 
 
-async def listed(asked: Asked) -> Shown:
+async def listed(asked: PageRequest) -> PageView:
     """Show the transactional ids, the longest open transaction first."""
     text, state, page = asked.text("q"), asked.text("state"), asked.number("page", 0, 10_000)
     producer = asked.optional_number("producer")
@@ -38,7 +38,7 @@ async def listed(asked: Asked) -> Shown:
         if each.blocker is not None and each.blocker.transactional_id:
             holds.setdefault(each.blocker.transactional_id, []).append(f"{each.topic}-{each.partition}")
     total = found.value.matching if found.value is not None else 0
-    return Shown(
+    return PageView(
         "transactions.html",
         "Transactions",
         "transactions",
@@ -62,7 +62,7 @@ def containing(text: str) -> str:
     return f"(?s).*{quoted}.*"
 
 
-async def one(asked: Asked) -> Shown:
+async def one(asked: PageRequest) -> PageView:
     """Show the timeline of one transactional id."""
     transactional_id = asked.named("id")
     found, blocked = await asyncio.gather(
@@ -74,7 +74,7 @@ async def one(asked: Asked) -> Shown:
         if each.blocker is not None and each.blocker.transactional_id == transactional_id
     ]
     steps = found.value.history if found.value is not None else ()
-    return Shown(
+    return PageView(
         "transaction.html",
         "Transaction",
         "transactions",
@@ -89,5 +89,5 @@ async def one(asked: Asked) -> Shown:
     )
 
 
-def _state(found: Answer[TransactionDescription]) -> str:
+def _state(found: PageAnswer[TransactionDescription]) -> str:
     return "" if found.value is None else found.value.state or "Dead"

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import json
-import unicodedata
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 NOTHING: Final = "–"
 _BYTES_MAX: Final = 2_000
 """Largest number of bytes of a key or value that is shown."""
+_FIRST: Final = ("method", "result", "codes", "transactional_id", "group_id", "topic", "partition", "cause", "quota")
+_UNTOLD: Final = frozenset({"advice", "unwritten_before"})
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories of characters that hide text, or change the direction of what follows."""
 
 
 def visible(text: object, *, is_block: bool = False) -> str:
     """Return foreign text with every invisible or direction-changing character as an escape. `is_block` keeps ends of
     lines and tabs."""
+    shown = str(text)
+    if shown.isprintable():
+        return shown
     kept = "\n\t" if is_block else ""
     return "".join(
-        character
-        if character in kept or ((character.isprintable() or character == " ") and not _hides(character))
-        else character.encode("unicode_escape").decode()
-        for character in str(text)
+        character if character.isprintable() or character in kept else character.encode("unicode_escape").decode()
+        for character in shown
     )
 
 
-def _hides(character: str) -> bool:
-    return unicodedata.category(character) in _INVISIBLE
+def facts(found: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the facts of an event, those that say most first. Empty ones and advice are left out."""
+    told = [(name, value) for name, value in found.items() if name not in _UNTOLD and value not in ("", "[]", "null")]
+    return sorted(told, key=lambda fact: (_FIRST.index(fact[0]) if fact[0] in _FIRST else len(_FIRST), fact[0]))
 
 
 def number(value: float | None) -> str:

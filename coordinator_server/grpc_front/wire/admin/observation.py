@@ -13,9 +13,9 @@ from coordinator_core.partition_list import (
     Blocker,
     ListedPartition,
     ListPartitions,
+    ListPlace,
     PartitionList,
     PartitionLister,
-    Place,
 )
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
@@ -31,7 +31,7 @@ class ObservationServicer:
     def ListPartitions(
         self, request: admin_pb2.ListPartitionsRequest, context: CallContext
     ) -> Pending[admin_pb2.ListPartitionsResponse]:
-        after = Place(request.after.topic, request.after.partition) if request.HasField("after") else None
+        after = ListPlace(request.after.topic, request.after.partition) if request.HasField("after") else None
         command = ListPartitions(frozenset(request.topics), request.only_open, after, request.limit)
         return self._partitions.list_partitions(command, context).map(_partitions)
 

@@ -22,12 +22,10 @@ from coordinator_client.values import Headers
 OFFSETS_MAX: Final = 20_000
 """Largest number of offsets of one look, for searches by key."""
 FETCH_BYTES_MAX: Final = 1 << 20
-SHOWN_BYTES_MAX: Final = 2_000
-"""Largest number of bytes of a key or value that is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class LookWanted:
     """Parameters of a look."""
 
     topic: str
@@ -57,7 +55,7 @@ class LookedAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class TopicLook:
     """The records of a look, and the positions around them."""
 
     records: tuple[LookedAt, ...]
@@ -71,7 +69,7 @@ class Look:
     """Number of batches that cannot be read."""
 
 
-def look_into(connection: Connection, wanted: Wanted, deadlines: Deadlines) -> Look:
+def look_into(connection: Connection, wanted: LookWanted, deadlines: Deadlines) -> TopicLook:
     """Return some records of a partition. Raises: TransactionError."""
     topic = topic_of(connection, wanted.topic, deadlines=deadlines)
 
@@ -121,7 +119,7 @@ def look_into(connection: Connection, wanted: Wanted, deadlines: Deadlines) -> L
                 break
         else:
             next_offset = end
-    return Look(
+    return TopicLook(
         records=tuple(records),
         start_offset=start,
         next_offset=next_offset,
@@ -156,7 +154,7 @@ def _looked_at(reader: BatchReader, stable: int, open_from: Mapping[int, int]) -
             )
 
 
-def _open_from(connection: Connection, wanted: Wanted, deadlines: Deadlines) -> dict[int, int]:
+def _open_from(connection: Connection, wanted: LookWanted, deadlines: Deadlines) -> dict[int, int]:
     """Return the first offset of each open transaction, by producer id."""
     request = log.DescribeProducersRequest(header=connection.header())
     request.topics.add(topic=wanted.topic, partitions=[wanted.partition])

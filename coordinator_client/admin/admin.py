@@ -12,7 +12,7 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.admin.acl_admin import AclCalls
 from coordinator_client.admin.observing import ObservationCalls, TransactionListing, transaction_listing
-from coordinator_client.admin.share_admin import ShareGroupCalls
+from coordinator_client.admin.share_admin import ShareAdminCalls
 from coordinator_client.calls import (
     ALTER_TOPIC_CONFIGS,
     CREATE_PARTITIONS,
@@ -77,8 +77,8 @@ class TopicSetting:
 _ORIGINS = {log.CONFIG_ORIGIN_TOPIC: "topic", log.CONFIG_ORIGIN_SERVER: "server", log.CONFIG_ORIGIN_DEFAULT: "default"}
 
 
-class Admin(ShareGroupCalls, AclCalls, ObservationCalls):
-    """Administrator calls to one server. Calls about groups are inherited from `GroupCalls` and `ShareGroupCalls`,
+class Admin(ShareAdminCalls, AclCalls, ObservationCalls):
+    """Administrator calls to one server. Calls about groups are inherited from `GroupCalls` and `ShareAdminCalls`,
     those about ACLs from `AclCalls`, and calls that observe a server from `ObservationCalls`.
 
     Each call is retried until `deadline_ms`. If its outcome stays unknown, or its caller is interrupted, the exception

@@ -23,7 +23,7 @@ from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_group_id
 
 
-class ShareGroupCalls(GroupCalls):
+class ShareAdminCalls(GroupCalls):
     """Administrator calls about groups, also share groups; users create an `Admin`."""
 
     def share_group_offsets(self, group_id: str) -> list[ShareGroupOffset]:

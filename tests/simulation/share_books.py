@@ -47,7 +47,7 @@ class ShareBook:
     delivered: int = 0
 
     def copy(self) -> ShareBook:
-        """As it is now, without the holds."""
+        """A copy of what is known now, without the holds."""
         return ShareBook(
             dict(self.values),
             dict(self.deliveries),

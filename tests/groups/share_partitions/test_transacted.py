@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from coordinator_api.v1 import group_pb2
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_api.v1 import group_pb2, share_pb2
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.participants import ShareKey
@@ -488,6 +488,45 @@ def test_records_that_are_deleted_from_the_log_are_archived_at_once(worker: Work
 
 
 # Descriptions
+
+
+@pytest.mark.parametrize("two_phase", list(TwoPhase))
+def test_the_history_has_the_share_partitions_of_a_decision(two_phase: TwoPhase) -> None:
+    worker = Worker(group_world(topics={"t": 2}, two_phase=two_phase))
+    assert worker.acknowledge("t-1", "t-0") is OK
+    worker.end()
+    asked = worker.world.inside.core.transactions.reader.describe([ID], ANYBODY, history_limit=9)
+    worker.world.settle()
+    (described,) = asked.result()
+    assert described.history is not None
+    steps = [step.after for step in described.history.steps if step.after is not None]
+    decided = [step.decided.shares for step in steps if step.decided is not None]
+    expected = tuple(sorted(ShareKey(GROUP, worker.shares(each).key.ordinal) for each in worker.partitions))
+    assert decided
+    assert set(decided) == {expected}
+    assert 2 in [step.participant_count for step in steps]
+
+
+def test_the_answer_on_the_wire_has_the_class_that_helps(split: Worker) -> None:
+    def request(types: share_pb2.AcknowledgeType.ValueType) -> share_pb2.TxnShareAcknowledgeRequest:
+        batch = share_pb2.AcknowledgementBatch(first_offset=0, last_offset=1, types=[types])
+        return share_pb2.TxnShareAcknowledgeRequest(
+            transactional_id=ID,
+            producer_id=split.identity.producer_id,
+            producer_epoch=split.identity.producer_epoch,
+            group_id=GROUP,
+            member_id="w",
+            member_epoch=split.member.epoch,
+            partitions=[share_pb2.SharePartition(topic="t", acknowledgements=[batch])],
+        )
+
+    refused = split.world.ask(request(share_pb2.ACKNOWLEDGE_TYPE_RELEASE))
+    assert (refused.error_code, refused.error_class) == (ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED)
+    assert not split.world.ask(request(share_pb2.ACKNOWLEDGE_TYPE_ACCEPT)).error_code
+    assert split.pictures[0] == PENDING
+    split.end()
+    late = split.world.ask(request(share_pb2.ACKNOWLEDGE_TYPE_ACCEPT))
+    assert (late.error_code, late.error_class) == (ErrorCode.INVALID_RECORD_STATE, ErrorClass.ABORT)
 
 
 def test_a_transaction_is_described_with_its_share_partitions() -> None:

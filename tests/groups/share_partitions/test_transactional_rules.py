@@ -256,10 +256,11 @@ def test_what_is_pending_is_stored() -> None:
 
 def test_new_acquisitions_get_other_numbers_than_what_is_pending() -> None:
     again = stored(held(taken(fresh(), "a", 3), "a", (0, 2, "131")).partition)
-    for _turn in range(3):
-        again = rules.release_member(taken(again, "b", 1, first_offset=3), "b").partition
+    for turn in range(3):
+        again = taken(again, "b", 1)
         assert not again.acquisitions.keys() & again.pending.keys()
-        assert picture(again)[:12] == "0: ?1 ?1 ?1 "
+        assert picture(again) == "0: ?1 ?1 ?1" + " b1" * (turn + 1)
+    assert picture(rules.settle(again, marker(ABORT)).partition) == "0: .1 .1 .1 b1 b1 b1"
 
 
 def test_numbers_that_are_used_up_refuse_an_acknowledgement() -> None:

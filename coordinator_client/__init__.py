@@ -42,6 +42,8 @@ Look at:
 - `ProducerConfig`: the settings of a producer;
 - `Consumer`: subscribe, poll, batches, rewind, commit;
 - `ConsumerConfig`: the settings of a consumer;
+- `ShareConsumer`: poll, accept, release, reject, renew, commit; with `Transaction.acknowledge` each record counts once;
+- `ShareConsumerConfig`: the settings of a share consumer;
 - `errors`: the exceptions, and the reaction to each.
 
 For maintainers: each kind of client is a core without clock, socket and thread, in two shells, blocking and asyncio. A
@@ -49,14 +51,15 @@ shell drives its core. It sets a goal, starts the attempts that `transmissions` 
 `wake_ms`. It hands each answer to `on_answer`, and repeats that until the goal is reached. For a consumer an engine
 does this, on the loop of the application or on one beside it.
 
-- `producer` and `consumer` have a core, their shells and pure rules; `reading` reads without a group; `admin` has the
-  questions of administrators.
+- `producer`, `consumer` and `share` have a core, their shells and pure rules. `groups` has the parts that both
+  consumers need. `reading` reads without a group; `admin` has the questions of administrators.
 - `transport` has connections, and the session that all clients of a process share. `calls` has a request with all its
   attempts.
 - `errors` has one exception for each action that helps, chosen by the error class of the reply.
 
 Reading order: `calls`, `transport/transport`, `transport/connection`, `errors`, `producer/core`, `producer/shell`,
-`producer/producer`, `consumer/core`, `groups/engine`, `groups/shells`, `consumer/consumers`, `reading/batch_reader`.
+`producer/producer`, `consumer/core`, `groups/engine`, `groups/shells`, `consumer/consumers`. Then `share/core`,
+`share/session` and `reading/batch_reader`.
 """
 
 from coordinator_client.admin.acl_admin import PermissionCheck
@@ -120,7 +123,7 @@ from coordinator_client.reading.batch_reader import BatchReader, FetchOptions, P
 from coordinator_client.reading.reader import ReadOptions, ReadPlan, ReadRecord, RecordReader, plan_ranges, read
 from coordinator_client.reading.snapshots import Snapshot
 from coordinator_client.settings import Skipped
-from coordinator_client.share.acquired import AckType, ShareRecord, ShareRecords
+from coordinator_client.share.acquired import AcknowledgeType, ShareRecord, ShareRecords
 from coordinator_client.share.async_share_consumer import AsyncShareConsumer
 from coordinator_client.share.config import ShareConsumerConfig, ShareConsumerOptions
 from coordinator_client.share.share_consumer import ShareConsumer
@@ -132,7 +135,7 @@ from coordinator_protocol.next_event import NextEvent
 
 __all__ = [
     "Abortable",
-    "AckType",
+    "AcknowledgeType",
     "AcknowledgementFailed",
     "Acl",
     "AclFilter",

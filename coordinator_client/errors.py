@@ -92,7 +92,7 @@ class RebalanceInProgress(TransactionError):
 
 
 class AcknowledgementFailed(TransactionError):
-    """Records of a share consumer were not acknowledged: it does not hold them any more, because their lock or its
+    """Records of a share consumer were not acknowledged, because it does not hold them any more. Their lock or its
     membership ended, or their topic was deleted. `offsets` names them.
 
     If `error_class` is UNKNOWN_OUTCOME, an answer was lost, and they may be acknowledged.

@@ -67,7 +67,7 @@ class SharePartitionReply(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class ShareFetchReply:
+class ShareRecordsReply:
     """A parsed `ShareFetchResponse`."""
 
     error_code: int = 0
@@ -95,11 +95,11 @@ def parse_fetch_reply(body: Buffer) -> FetchReply:
     )
 
 
-def parse_share_fetch_reply(body: Buffer) -> ShareFetchReply:
+def parse_share_fetch_reply(body: Buffer) -> ShareRecordsReply:
     """Return the answer, with payloads that are views of `body`. Raises: DecodeError if the bytes are not a
     ShareFetchResponse."""
     fields, results = _parsed(body, share.ShareFetchResponse, _SHARE_RESULTS, share.ShareFetchResult, _SHARE_BATCHES)
-    return ShareFetchReply(
+    return ShareRecordsReply(
         fields.error_code,
         fields.error_class,
         fields.error_message,

@@ -80,7 +80,7 @@ class TransactionAcknowledgements:
     member_id: str
     member_epoch: int
     types: Mapping[TopicPartition, Mapping[int, int]]
-    """Outcome by partition and offset."""
+    """AckOutcome by partition and offset."""
     topic_ids: Mapping[TopicPartition, bytes]
 
 

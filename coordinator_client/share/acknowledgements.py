@@ -1,11 +1,12 @@
-"""Acknowledgements of one share consumer: waiting to be sent, in flight, and how they ended.
+"""Acknowledgements of one share consumer: waiting to be sent, in flight, and ended.
 
-What one acquisition adds at a time is a group; renewals, and records that were renewed, go apart. The server does all
-acknowledgements of a partition in a request, or none. So after a refusal that one record can cause, the groups of that
-request go on alone: one lost lock fails only the records of its own group.
+The acknowledgements of one acquisition that are sent together are a group. Renewals, and records that were renewed
+before, have groups of their own. The server does all acknowledgements of a partition in a request, or none. So after a
+refusal that one record can cause, the groups of that request go on alone. One lost lock then fails only the records of
+its own group.
 
-A group whose answer was lost is sent again. If it was done, the records are not acquired any more, and the refusal does
-not tell that from a lost lock: the outcome is then unknown.
+A group whose answer was lost is sent again. If it was done, the records are not acquired any more, as after a lost
+lock. The outcome is then unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 from coordinator_api.v1 import share_pb2 as share
 from coordinator_client.errors import PASSING, AcknowledgementFailed, TransactionError, misconfigured
 from coordinator_client.groups.futures import Future
-from coordinator_client.share.acquired import AckType, Acquisition
+from coordinator_client.share.acquired import AcknowledgeType, HeldRecords
 from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
@@ -30,11 +31,11 @@ _UNANSWERED: Final = misconfigured(
 )
 
 Results = dict[TopicPartition, TransactionError | None]
-"""Outcome by partition; None for success."""
+"""AckOutcome by partition; None for success."""
 
 
 @dataclass(slots=True, eq=False)
-class CommitJob:
+class AckCommit:
     """A commit that waits for its groups."""
 
     future: Future[Results]
@@ -54,21 +55,21 @@ class CommitJob:
 class AckGroup:
     """Acknowledgements of one acquisition that are sent together."""
 
-    acquisition: Acquisition
+    acquisition: HeldRecords
     types: Mapping[int, int]
-    """Outcome by offset."""
+    """AckOutcome by offset."""
     is_own: bool = False
-    """True if the SDK chose the outcome, so that the application is not told."""
+    """True if the SDK chose the outcome itself; the application gets no report of it."""
     is_alone: bool = False
     """True if no other group of its partition may go with it."""
     is_unsure: bool = False
     """True if an attempt may have been carried out without an answer reaching this client."""
-    jobs: list[CommitJob] = field(default_factory=list)
+    jobs: list[AckCommit] = field(default_factory=list)
 
     @property
     def is_renewal(self) -> bool:
         """True if the records stay with the application. A group has renewals only, or none."""
-        return AckType.RENEW in self.types.values()
+        return AcknowledgeType.RENEW in self.types.values()
 
     @property
     def name(self) -> TopicPartition:
@@ -77,8 +78,8 @@ class AckGroup:
 
 
 @dataclass(slots=True, eq=False)
-class Outcome:
-    """How a group ended."""
+class AckOutcome:
+    """End of a group: success, or an error."""
 
     group: AckGroup
     error: TransactionError | None
@@ -87,7 +88,7 @@ class Outcome:
 class Acknowledgements:
     """All groups of one consumer without an outcome."""
 
-    def __init__(self, on_end: Callable[[list[Outcome]], None]) -> None:
+    def __init__(self, on_end: Callable[[list[AckOutcome]], None]) -> None:
         """Start empty. `on_end` is called with the groups of the application that have ended, together."""
         self._waiting: deque[AckGroup] = deque()
         self._sent: dict[TopicPartition, list[AckGroup]] = {}
@@ -115,7 +116,7 @@ class Acknowledgements:
     def job(self) -> Future[Results]:
         """Return the future results of all groups that the application has chosen and that have not ended."""
         groups = [each for each in self._all() if not each.is_own]
-        job = CommitJob(Future(), len(groups))
+        job = AckCommit(Future(), len(groups))
         for each in groups:
             each.jobs.append(job)
         if not groups:
@@ -146,7 +147,7 @@ class Acknowledgements:
         """Process the answer to what was sent: None or the error of each partition. Return True if some must be tried
         again after a pause."""
         sent, self._sent = self._sent, {}
-        ended: list[Outcome] = []
+        ended: list[AckOutcome] = []
         again: list[AckGroup] = []
         for name, groups in sent.items():
             error = errors.get(name, _UNANSWERED)
@@ -160,7 +161,7 @@ class Acknowledgements:
                 # They need no pause.
                 self._waiting.extend(groups)
             else:
-                ended += [Outcome(each, error) for each in groups]
+                ended += [AckOutcome(each, error) for each in groups]
         self._waiting.extendleft(reversed(again))
         self.end(ended)
         return bool(again)
@@ -169,11 +170,11 @@ class Acknowledgements:
         """End groups that are not in flight with an error, by default all."""
         failed = [each for each in self._waiting if which(each)]
         self._waiting = deque(each for each in self._waiting if not which(each))
-        self.end([Outcome(each, error) for each in failed])
+        self.end([AckOutcome(each, error) for each in failed])
 
-    def end(self, ended: Iterable[Outcome]) -> None:
+    def end(self, ended: Iterable[AckOutcome]) -> None:
         """Pass on how groups have ended."""
-        told: list[Outcome] = []
+        told: list[AckOutcome] = []
         for outcome in ended:
             group, error = outcome.group, outcome.error
             if group.is_renewal and error is not None and error.code == ErrorCode.INVALID_RECORD_STATE:
@@ -248,7 +249,7 @@ def fill(partition: share.SharePartition, types: Mapping[int, int]) -> None:
         )
 
 
-def by_partition(outcomes: Iterable[Outcome]) -> dict[TopicPartition, list[int]]:
+def by_partition(outcomes: Iterable[AckOutcome]) -> dict[TopicPartition, list[int]]:
     """Return the offsets of groups by partition, ascending."""
     found: defaultdict[TopicPartition, set[int]] = defaultdict(set)
     for each in outcomes:

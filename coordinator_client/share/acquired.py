@@ -17,8 +17,8 @@ from coordinator_client.fetch_reply import WireBatch
 from coordinator_client.values import Headers, TopicPartition, TransactionAcknowledgements
 
 
-class AckType(IntEnum):
-    """Outcome of one delivery of a record: Kafka's `AcknowledgeType`, with its numbers."""
+class AcknowledgeType(IntEnum):
+    """AckOutcome of one delivery of a record: Kafka's `AcknowledgeType`, with its numbers."""
 
     ACCEPT = 1
     """The record was processed. It is never delivered again."""
@@ -31,8 +31,11 @@ class AckType(IntEnum):
     (`share_renew_acknowledge_enable`)."""
 
 
+OF_TRANSACTIONS: Final = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
+"""Outcomes that a transaction can give."""
+
 GAP: Final = 0
-"""Outcome of an offset without a record."""
+"""AckOutcome of an offset without a record."""
 
 
 class ShareRecord(NamedTuple):
@@ -51,7 +54,7 @@ class ShareRecord(NamedTuple):
     """Number of the acquisition in this consumer."""
 
 
-class AcquiredRange(NamedTuple):
+class AcquiredOffsets(NamedTuple):
     """Consecutive offsets that were acquired, both included."""
 
     first_offset: int
@@ -59,8 +62,8 @@ class AcquiredRange(NamedTuple):
     delivery_count: int
 
 
-class Acquisition:
-    """What one ShareFetch acquired in one partition."""
+class HeldRecords:
+    """Acquisition: the records of one partition that one ShareFetch acquired."""
 
     __slots__ = (
         "_batches",
@@ -86,7 +89,7 @@ class Acquisition:
         number: int,
         name: TopicPartition,
         topic_id: bytes,
-        ranges: Sequence[AcquiredRange],
+        ranges: Sequence[AcquiredOffsets],
         batches: Sequence[WireBatch],
         *,
         expires_ms: int,
@@ -97,13 +100,13 @@ class Acquisition:
         self.topic_id = topic_id
         self.ranges = ranges
         self.expires_ms = expires_ms
-        self.choices: dict[int, AckType] = {}
+        self.choices: dict[int, AcknowledgeType] = {}
         """Outcomes that the application chose, by offset. Written in its thread, one at a time."""
         self.open: set[int] = set()
         """Offsets of records that the application may still acknowledge; known once decoded."""
         self.renewed: set[int] = set()
         """Offsets among them whose lock was renewed: only the application ends their delivery."""
-        self.transacted: dict[int, AckType] = {}
+        self.transacted: dict[int, AcknowledgeType] = {}
         """Outcomes that a transaction gives, by offset; forgotten with the next poll."""
         self.records: list[ShareRecord] = []
         self.gaps: list[int] = []
@@ -153,6 +156,18 @@ class Acquisition:
         """Return True if the offset was acquired."""
         return any(each.first_offset <= offset <= each.last_offset for each in self.ranges)
 
+    def may_choose(self, offset: int, outcome: AcknowledgeType) -> bool:
+        """Return True if the application may choose this outcome. Records of a transaction can only be released."""
+        return offset in self.open or (outcome is AcknowledgeType.RELEASE and offset in self.transacted)
+
+    def hand_over(self) -> None:
+        """Let a transaction acknowledge the open records, unless they are released or renewed."""
+        chosen = {offset: self.choices.get(offset, AcknowledgeType.ACCEPT) for offset in self.open}
+        given = {offset: outcome for offset, outcome in chosen.items() if outcome in OF_TRANSACTIONS}
+        self.transacted = self.transacted | given
+        self.open = self.open - given.keys()
+        self.choices = {offset: outcome for offset, outcome in self.choices.items() if offset not in given}
+
     def _records_of(self, batch: WireBatch) -> list[ShareRecord]:
         """Return the acquired records of a batch. Raises: CorruptBatch."""
         topic, partition = self.name
@@ -183,11 +198,11 @@ class ShareRecords(Sequence[ShareRecord]):
 
     def __init__(
         self,
-        acquisitions: Sequence[Acquisition] = (),
+        acquisitions: Sequence[HeldRecords] = (),
         for_transaction: Callable[[ShareRecords], TransactionAcknowledgements] | None = None,
     ) -> None:
         self.acquisitions = acquisitions
-        """What the records came with; not for applications."""
+        """Acquisitions of the records; not for applications."""
         self.for_transaction = for_transaction
         """Hands the records to a transaction; None if there are none. Not for applications."""
         self._records = [record for each in acquisitions for record in each.records]

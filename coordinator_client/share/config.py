@@ -55,8 +55,8 @@ class ShareConsumerConfig:
     must be acknowledged before the next poll, which raises Rejected otherwise. Needed for `Transaction.acknowledge`."""
 
     share_acquire_mode: str = BATCH_OPTIMIZED
-    """Which records a poll acquires. `batch_optimized` (default): whole batches, until there are `max_poll_records`, so
-    there may be more. `record_limit`: at most `max_poll_records`, also a part of a batch."""
+    """Rule for the records that a poll acquires. `batch_optimized` (default): whole batches, until there are
+    `max_poll_records`, so there may be more. `record_limit`: at most `max_poll_records`, also a part of a batch."""
 
     max_poll_records: int = 500
     """Number of records from which on one `poll` acquires no further batch. Default 500. Smaller: less waits behind a

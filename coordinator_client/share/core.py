@@ -35,16 +35,16 @@ from coordinator_client.settings import SKIP, Skipped
 from coordinator_client.share.acknowledgements import (
     AckGroup,
     Acknowledgements,
-    Outcome,
+    AckOutcome,
     Results,
     ack_failure,
     by_partition,
 )
-from coordinator_client.share.acquired import GAP, AckType, Acquisition, ShareRecord, ShareRecords
+from coordinator_client.share.acquired import GAP, AcknowledgeType, HeldRecords, ShareRecord, ShareRecords
 from coordinator_client.share.config import ShareConsumerConfig
 from coordinator_client.share.context import ShareContext
 from coordinator_client.share.membership import ShareMembership
-from coordinator_client.share.session import OpenPoll, ShareSession
+from coordinator_client.share.session import MemberSession, OpenPoll
 from coordinator_client.values import TopicPartition, TransactionAcknowledgements
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
@@ -66,25 +66,26 @@ class ShareCore:
             self.context, member_id=uuid_text(random_source.request_id()), on_lost=self._lost
         )
         self.callback: AcknowledgementCallback | None = None
-        """Told how acknowledgements ended that were sent by a poll."""
-        self.acquisitions: dict[int, Acquisition] = {}
-        """What arrived, by number, until all of its records have an outcome. Read in the application's thread, too."""
+        """Application's function for the ends of acknowledgements that were sent by a poll."""
+        self.acquisitions: dict[int, HeldRecords] = {}
+        """Acquisitions by number, from their arrival until all of their records have an outcome. The application's
+        thread reads them, too."""
         self.skipped = Skipped()
         self.poll: OpenPoll | None = None
         self.pulse = Pulse(self.context.flights, self.context.client_id)
         """Tells a slow server from a dead one while the consumer leaves its group."""
         self._acks = Acknowledgements(self._acknowledged)
-        self._session = ShareSession(self.context, self.membership, self._acks, self)
+        self._session = MemberSession(self.context, self.membership, self._acks, self)
         self._absent = AbsentTopics(self.context)
-        self._arrived: list[Acquisition] = []
+        self._arrived: list[HeldRecords] = []
         """Acquisitions that the application does not have, or may have by an interrupted poll."""
-        self._taken: dict[int, Acquisition] = {}
+        self._taken: dict[int, HeldRecords] = {}
         """Acquisitions that the application has."""
         self._calls: deque[UserCall] = deque()
         self._made = MadeCalls()
         self._leaving: Future[None] | None = None
         self._callback_failure: Exception | None = None
-        self._unreported: list[Outcome] = []
+        self._unreported: list[AckOutcome] = []
         """Failed acknowledgements that the next poll raises."""
         self._problems: deque[TransactionError] = deque()
         """Errors that the next polls raise."""
@@ -153,7 +154,7 @@ class ShareCore:
 
     def poll_step(
         self, records_max: int, until_ms: int, now_ms: int, *, is_first: bool
-    ) -> UserCall | list[Acquisition] | Exception | None:
+    ) -> UserCall | list[HeldRecords] | Exception | None:
         """Return a call to make in the application's thread, or acquisitions, or an exception of a callback; None =
         wait. Raises: any other failure of the consumer."""
         self._check_open()
@@ -205,13 +206,12 @@ class ShareCore:
             raised = _summary(outcomes)
         return raised
 
-    def acknowledge(self, records: Iterable[ShareRecord], chosen: AckType) -> None:
+    def acknowledge(self, records: Iterable[ShareRecord], chosen: AcknowledgeType) -> None:
         """Choose the outcome of these records, until the next poll or commit sends it. Called in the application's
         thread; each choice is stored in one step. Raises: Rejected if one of them is not held."""
         for record in records:
             found = self.acquisitions.get(record.acquisition)
-            is_open = found is not None and record.offset in found.open
-            if found is None or not (is_open or (chosen is AckType.RELEASE and record.offset in found.transacted)):
+            if found is None or not found.may_choose(record.offset, chosen):
                 raise _not_held(record)
             found.choices[record.offset] = chosen
 
@@ -226,15 +226,11 @@ class ShareCore:
                 "this consumer accepts by itself what it returned, also where the transaction is aborted; make it with "
                 "explicit=True",
             )
-        types: dict[TopicPartition, dict[int, AckType]] = {}
+        types: dict[TopicPartition, dict[int, AcknowledgeType]] = {}
         for each in batch.acquisitions:
             if each.lost_because is not None or not self.membership.is_member:
                 raise _lost_before_transaction(each)
-            chosen = {offset: each.choices.get(offset, AckType.ACCEPT) for offset in each.open}
-            given = {offset: how for offset, how in chosen.items() if how in (AckType.ACCEPT, AckType.REJECT)}
-            each.transacted = each.transacted | given
-            each.open = each.open - given.keys()
-            each.choices = {offset: how for offset, how in each.choices.items() if offset not in given}
+            each.hand_over()
             if each.transacted:
                 types[each.name] = each.transacted
         return TransactionAcknowledgements(
@@ -300,7 +296,7 @@ class ShareCore:
         """True if the application may hold records."""
         return bool(self._arrived) or any(each.open for each in self._taken.values())
 
-    def arrived(self, acquisitions: Iterable[Acquisition]) -> None:
+    def arrived(self, acquisitions: Iterable[HeldRecords]) -> None:
         """Take records that were acquired. If the application still holds an earlier delivery of one, that is lost."""
         for each in acquisitions:
             for earlier in [*self._taken.values(), *self._arrived]:
@@ -347,12 +343,12 @@ class ShareCore:
         if self._problems:
             raise self._problems.popleft()
 
-    def _take(self, acquisition: Acquisition) -> None:
+    def _take(self, acquisition: HeldRecords) -> None:
         """Let the application have these records. Offsets without one get their outcome at once."""
         self._taken[acquisition.number] = acquisition
         own = dict.fromkeys(acquisition.gaps, GAP)
         skips = self.config.on_corrupt_batch == SKIP
-        own |= dict.fromkeys(acquisition.unreadable, AckType.REJECT if skips else AckType.RELEASE)
+        own |= dict.fromkeys(acquisition.unreadable, AcknowledgeType.REJECT if skips else AcknowledgeType.RELEASE)
         if own:
             self._acks.add(AckGroup(acquisition, own, is_own=True))
         for error in acquisition.corrupt:
@@ -370,11 +366,11 @@ class ShareCore:
             given_back = [offset for offset in each.choices if offset in each.transacted]
             each.choices, each.transacted = {}, {}
             if is_implicit:
-                chosen |= dict.fromkeys(each.open - chosen.keys() - each.renewed, AckType.ACCEPT)
-            final = {offset: how for offset, how in chosen.items() if how is not AckType.RENEW}
+                chosen |= dict.fromkeys(each.open - chosen.keys() - each.renewed, AcknowledgeType.ACCEPT)
+            final = {offset: how for offset, how in chosen.items() if how is not AcknowledgeType.RENEW}
             if given_back:
                 # If the transaction has acknowledged them, or aborted, this is refused, and changes nothing.
-                self._acks.add(AckGroup(each, dict.fromkeys(given_back, AckType.RELEASE), is_own=True))
+                self._acks.add(AckGroup(each, dict.fromkeys(given_back, AcknowledgeType.RELEASE), is_own=True))
             # Records that were renewed before may have lost their lock apart from the others.
             for group in _groups(each, final, chosen):
                 self._acks.add(group)
@@ -395,13 +391,13 @@ class ShareCore:
                 "with explicit=False",
             )
 
-    def _forget_if_done(self, acquisition: Acquisition) -> None:
+    def _forget_if_done(self, acquisition: HeldRecords) -> None:
         if not acquisition.open:
             self._taken.pop(acquisition.number, None)
             self.acquisitions.pop(acquisition.number, None)
 
     def _purge(self) -> None:
-        """Forget acquisitions that were lost; the application was told, or is told now."""
+        """Forget acquisitions that were lost. Their error was stored when that happened."""
         self._taken = {number: each for number, each in self._taken.items() if each.lost_because is None}
         self.acquisitions = {number: each for number, each in self.acquisitions.items() if each.lost_because is None}
 
@@ -411,11 +407,11 @@ class ShareCore:
             self._arrived.remove(each)
             del self.acquisitions[each.number]
 
-    def _supersede(self, earlier: Acquisition, later: Acquisition) -> None:
+    def _supersede(self, earlier: HeldRecords, later: HeldRecords) -> None:
         lost = {offset: GAP for offset in earlier.open if later.covers(offset)}
         if lost:
             earlier.open.difference_update(lost)
-            self._acks.end([Outcome(AckGroup(earlier, lost), _expired())])
+            self._acks.end([AckOutcome(AckGroup(earlier, lost), _expired())])
             self._forget_if_done(earlier)
 
     def _lost(self, why: TransactionError) -> None:
@@ -430,11 +426,11 @@ class ShareCore:
                 each.lost_because = why
                 self._report_lost(each, why)
 
-    def _report_lost(self, acquisition: Acquisition, why: TransactionError) -> None:
+    def _report_lost(self, acquisition: HeldRecords, why: TransactionError) -> None:
         if acquisition.open:
-            self._acks.end([Outcome(AckGroup(acquisition, dict.fromkeys(acquisition.open, GAP)), why)])
+            self._acks.end([AckOutcome(AckGroup(acquisition, dict.fromkeys(acquisition.open, GAP)), why)])
 
-    def _acknowledged(self, outcomes: list[Outcome]) -> None:
+    def _acknowledged(self, outcomes: list[AckOutcome]) -> None:
         """Tell the application how acknowledgements ended that no commit waits for."""
         if self.callback is None:
             self._unreported += [each for each in outcomes if each.error is not None]
@@ -442,7 +438,7 @@ class ShareCore:
         for code in dict.fromkeys(_code(each) for each in outcomes):
             self._tell(self.callback, [each for each in outcomes if _code(each) == code])
 
-    def _tell(self, callback: AcknowledgementCallback, outcomes: list[Outcome]) -> None:
+    def _tell(self, callback: AcknowledgementCallback, outcomes: list[AckOutcome]) -> None:
         offsets = by_partition(outcomes)
         error = _summary(outcomes) if outcomes[0].error is not None else None
         self._calls.append(UserCall(lambda entered: callback(entered.setdefault(NAMES, offsets), error), self._called))
@@ -461,7 +457,9 @@ class ShareCore:
             raise _closed()
 
 
-def _groups(acquisition: Acquisition, final: Mapping[int, AckType], chosen: Mapping[int, AckType]) -> list[AckGroup]:
+def _groups(
+    acquisition: HeldRecords, final: Mapping[int, AcknowledgeType], chosen: Mapping[int, AcknowledgeType]
+) -> list[AckGroup]:
     """Return the groups that are refused apart from each other: renewals, records that were renewed before, others."""
     renewed = acquisition.renewed
     parts: Final = (
@@ -472,12 +470,12 @@ def _groups(acquisition: Acquisition, final: Mapping[int, AckType], chosen: Mapp
     return [AckGroup(acquisition, part) for part in parts if part]
 
 
-def _code(outcome: Outcome) -> tuple[int, int]:
+def _code(outcome: AckOutcome) -> tuple[int, int]:
     error = outcome.error
     return (0, 0) if error is None else (error.code, error.error_class)
 
 
-def _summary(outcomes: Sequence[Outcome]) -> AcknowledgementFailed:
+def _summary(outcomes: Sequence[AckOutcome]) -> AcknowledgementFailed:
     """Return one error for all these failures."""
     first = outcomes[0].error
     assert first is not None, "only failures have an error"
@@ -487,7 +485,7 @@ def _summary(outcomes: Sequence[Outcome]) -> AcknowledgementFailed:
     return failed
 
 
-def _lost_before_transaction(acquisition: Acquisition) -> TransactionError:
+def _lost_before_transaction(acquisition: HeldRecords) -> TransactionError:
     topic, number = acquisition.name
     error = failure(
         ErrorCode.INVALID_RECORD_STATE,

@@ -1,12 +1,12 @@
-"""Share session of one consumer: its fetches and acknowledgements, one request at a time, each with the next epoch.
+"""Share session of one consumer: its fetches and acknowledgements. It sends one request at a time.
 
 A poll sends one ShareFetch, with the acknowledgements that wait. Without a poll they go by ShareAcknowledge. Nothing is
-fetched ahead: a record is held from the answer on, and nobody else gets it meanwhile.
+fetched ahead, because a record is held from the answer on.
 
-A session that the server does not know, or whose epoch is not known after a lost answer, is replaced by a new one. If
-acknowledgements wait, the new one begins without partitions, so that it acquires nothing before they are done: else the
-server could take an old acknowledgement for one of a new delivery. What a lost answer may have acquired is held for
-nobody. It is released by ending the session, as soon as the application holds nothing itself.
+A session is replaced by a new one if the server does not know it, or its epoch is unknown after a lost answer. If
+acknowledgements wait, the new one begins without partitions, and acquires nothing before they are done. Otherwise the
+server could take an old acknowledgement for one of a new delivery. Records of a lost answer are released by ending the
+session, as soon as the application holds none itself.
 
 Source: spec groups 6.2; KIP-932.
 """
@@ -23,10 +23,10 @@ from coordinator_api.v1 import share_pb2 as share
 from coordinator_client.calls import SHARE_ACKNOWLEDGE, SHARE_FETCH, Deadlines, ReplyT, RequestT, RetryingCall, Rpc
 from coordinator_client.encodings import ENCODINGS_READ
 from coordinator_client.errors import PASSING, TOPIC_GONE, ReplyFields, TransactionError, class_of, failure
-from coordinator_client.fetch_reply import ShareFetchReply, SharePartitionReply
+from coordinator_client.fetch_reply import SharePartitionReply, ShareRecordsReply
 from coordinator_client.groups.backoff import BACKOFF_MS_MAX, Backoff
 from coordinator_client.share.acknowledgements import AckGroup, Acknowledgements, fill
-from coordinator_client.share.acquired import AcquiredRange, Acquisition
+from coordinator_client.share.acquired import AcquiredOffsets, HeldRecords
 from coordinator_client.share.config import RECORD_LIMIT
 from coordinator_client.share.context import ShareContext
 from coordinator_client.share.membership import ShareMembership
@@ -62,14 +62,14 @@ class Held(Protocol):
     def holds_records(self) -> bool:
         """True if the application may hold records."""
 
-    def arrived(self, acquisitions: Iterable[Acquisition]) -> None:
+    def arrived(self, acquisitions: Iterable[HeldRecords]) -> None:
         """Take records that were acquired."""
 
     def problem(self, error: TransactionError) -> None:
         """Let the next poll raise this error."""
 
 
-class ShareSession:
+class MemberSession:
     """The session of one member."""
 
     def __init__(
@@ -109,7 +109,7 @@ class ShareSession:
         """Send the acknowledgements that wait, end the session, and call `then`."""
         self._ended = then
         if self._flight is not None and self._is_fetching_only:
-            # Its answer could hold records that nobody wants any more.
+            # Its answer could only bring records to release.
             self._context.flights.cancel(self._flight)
             self._flight = None
             self.epoch = _after(self.epoch)
@@ -207,7 +207,7 @@ class ShareSession:
         for (topic, number), topic_id in gone.items():
             request.forgotten.add(topic=topic, topic_id=topic_id, partitions=[number])
 
-        def ended(end: ShareFetchReply | TransactionError, at_ms: int) -> None:
+        def ended(end: ShareRecordsReply | TransactionError, at_ms: int) -> None:
             if isinstance(end, TransactionError):
                 self._failed(end, at_ms)
             else:
@@ -260,11 +260,11 @@ class ShareSession:
 
     # Answers.
 
-    def _fetched(self, reply: ShareFetchReply, now_ms: int) -> None:
+    def _fetched(self, reply: ShareRecordsReply, now_ms: int) -> None:
         self._next_epoch()
         self.lock_duration_ms = reply.lock_duration_ms or self.lock_duration_ms
         errors: dict[TopicPartition, TransactionError | None] = {}
-        acquired: list[Acquisition] = []
+        acquired: list[HeldRecords] = []
         has_problem = False
         for result in reply.results:
             name = _place(result.fields)
@@ -280,12 +280,12 @@ class ShareSession:
             self._due_ms = now_ms + self._backoff.next_ms()
         self._settle(errors, now_ms)
 
-    def _acquisition(self, name: TopicPartition, result: SharePartitionReply, now_ms: int) -> Acquisition:
+    def _acquisition(self, name: TopicPartition, result: SharePartitionReply, now_ms: int) -> HeldRecords:
         self._acquired += 1
-        ranges = [AcquiredRange(*_range(each)) for each in result.fields.acquired]
+        ranges = [AcquiredOffsets(*_range(each)) for each in result.fields.acquired]
         expires_ms = now_ms + self.lock_duration_ms
         topic_id = result.fields.topic_id or self._partitions.get(name, b"")
-        return Acquisition(self._acquired, name, topic_id, ranges, result.batches, expires_ms=expires_ms)
+        return HeldRecords(self._acquired, name, topic_id, ranges, result.batches, expires_ms=expires_ms)
 
     def _refused(self, name: TopicPartition, error: TransactionError, now_ms: int) -> None:
         if error.error_class in PASSING:

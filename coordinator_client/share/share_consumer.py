@@ -17,7 +17,7 @@ from coordinator_client.transport.connection import Connection
 
 
 class ShareConsumer(ShareShell, BlockingShell[ShareCore]):
-    """Takes records of topics one by one as a member of a share group (KIP-932), as from a queue: several members share
+    """Takes records of topics one by one as a member of a share group (KIP-932), as from a queue. Several members share
     each partition, and each record is acknowledged by itself.
 
     A polled record is held for this consumer until it is acknowledged, or its lock duration is over (30 s by default).
@@ -39,17 +39,17 @@ class ShareConsumer(ShareShell, BlockingShell[ShareCore]):
         super().__init__(endpoint, **options)
 
     def poll(self, *unnamed: Never, timeout_ms: int = POLL_TIMEOUT_MS, max_records: int | None = None) -> ShareRecords:
-        """Return the next records; no records once `timeout_ms` is over. `max_records` (default: `max_poll_records`) is
-        the number from which on no further batch is acquired, so there may be more; see `share_acquire_mode`.
+        """Return the next records; no records once `timeout_ms` is over. From `max_records` on (default:
+        `max_poll_records`) no further batch is acquired, so there may be more; see `share_acquire_mode`.
 
         A poll sends the acknowledgements of earlier records. In implicit mode it accepts all those that were not
-        acknowledged otherwise. In explicit mode it raises Rejected if some were not acknowledged, and has done nothing.
+        acknowledged otherwise. In explicit mode it raises Rejected if some were not, and has done nothing.
 
-        While a server that was reached once does not answer, the consumer tries again without limit, and so it does
-        after a lost membership or session. Then the records that it held are lost, and come again, here or elsewhere.
+        While a server that was reached once does not answer, the consumer tries again without limit. It also goes on
+        after a lost session or membership. Records that it held are then lost, and come again, here or elsewhere.
 
-        Raises: AcknowledgementFailed, once, if earlier acknowledgements failed or held records were lost, unless there
-        is a callback. Misconfigured; Unreachable (no server was ever reached within `wait_ms`; the next poll goes on
+        Raises: AcknowledgementFailed, once, if earlier acknowledgements failed or records were lost, and there is no
+        callback. Misconfigured; Unreachable (no server was ever reached within `wait_ms`; the next poll goes on
         trying); CorruptBatch (damaged bytes; see `on_corrupt_batch`). Any exception of the callback.
         """
         return self._hand_out(self._found(unnamed, timeout_ms, max_records))
@@ -92,14 +92,14 @@ class ShareConsumer(ShareShell, BlockingShell[ShareCore]):
             raise
 
     def unsubscribe(self, *, timeout_ms: int | None = None) -> None:
-        """Send the acknowledgements, in implicit mode of all polled records, release all other records, and leave the
-        group. `subscribe` may follow. Raises: Retriable at the deadline; AcknowledgementFailed as `poll`."""
+        """Send the acknowledgements, in implicit mode of all polled records, and release all other records. Then leave
+        the group. `subscribe` may follow. Raises: Retriable at the deadline; AcknowledgementFailed as `poll`."""
         self._finish(self._begin_leave(self._patience(timeout_ms), commits=True))
         self._raise_failure()
 
     def close(self, *, timeout_ms: int | None = None) -> None:
-        """Send the acknowledgements, in implicit mode of all polled records, release all other records, leave the
-        group, and close the connection if it was made here.
+        """Send the acknowledgements, in implicit mode of all polled records, and release all other records. Then leave
+        the group, and close the connection if it was made here.
 
         At the end of a `with` block with an exception, records that were not acknowledged are released, not accepted.
         Takes at most `timeout_ms` (default: the setting `close_timeout_ms`), and a second once the server does not

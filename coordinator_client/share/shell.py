@@ -13,7 +13,7 @@ from coordinator_client.groups.subscription import WantedTopics
 from coordinator_client.groups.user_calls import UserCall
 from coordinator_client.settings import Skipped
 from coordinator_client.share.acknowledgements import Results
-from coordinator_client.share.acquired import AckType, Acquisition, ShareRecord, ShareRecords
+from coordinator_client.share.acquired import AcknowledgeType, HeldRecords, ShareRecord, ShareRecords
 from coordinator_client.share.config import ShareConsumerConfig, ShareConsumerOptions
 from coordinator_client.share.core import AcknowledgementCallback, ShareCore
 from coordinator_client.transport.connection import Connection
@@ -21,7 +21,7 @@ from coordinator_client.values import TopicPartition, TransactionAcknowledgement
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import check_topic_name
 
-Step: TypeAlias = UserCall | list[Acquisition] | Exception | None
+Step: TypeAlias = UserCall | list[HeldRecords] | Exception | None
 
 
 class ShareShell(MemberShell[ShareCore]):
@@ -60,7 +60,9 @@ class ShareShell(MemberShell[ShareCore]):
         """Return the partitions of which this consumer gets records now. Others may get records of them, too."""
         return self._turn(lambda core: frozenset(core.membership.assignment))
 
-    def acknowledge(self, records: ShareRecord | Iterable[ShareRecord], ack_type: AckType = AckType.ACCEPT) -> None:
+    def acknowledge(
+        self, records: ShareRecord | Iterable[ShareRecord], acknowledge_type: AcknowledgeType = AcknowledgeType.ACCEPT
+    ) -> None:
         """Choose the outcome of a record, or of several such as all of a poll. It is sent with the next `poll`,
         `commit` or `close`; until then another choice replaces it.
 
@@ -69,24 +71,25 @@ class ShareShell(MemberShell[ShareCore]):
 
         Raises: Rejected if a record is not held: it was acknowledged before, or delivered again.
         """
-        self._core.acknowledge([records] if isinstance(records, ShareRecord) else records, AckType(ack_type))
+        chosen = AcknowledgeType(acknowledge_type)
+        self._core.acknowledge([records] if isinstance(records, ShareRecord) else records, chosen)
 
     def accept(self, records: ShareRecord | Iterable[ShareRecord]) -> None:
         """Acknowledge records that were processed. Raises: as `acknowledge`."""
-        self.acknowledge(records, AckType.ACCEPT)
+        self.acknowledge(records, AcknowledgeType.ACCEPT)
 
     def release(self, records: ShareRecord | Iterable[ShareRecord]) -> None:
         """Give records back, to be delivered again, here or elsewhere, up to the group's delivery limit. Those of a
         transaction that was aborted may be given back, too. Raises: as `acknowledge`."""
-        self.acknowledge(records, AckType.RELEASE)
+        self.acknowledge(records, AcknowledgeType.RELEASE)
 
     def reject(self, records: ShareRecord | Iterable[ShareRecord]) -> None:
         """Acknowledge records that cannot be processed, and must not be delivered again. Raises: as `acknowledge`."""
-        self.acknowledge(records, AckType.REJECT)
+        self.acknowledge(records, AcknowledgeType.REJECT)
 
     def renew(self, records: ShareRecord | Iterable[ShareRecord]) -> None:
         """Keep records for another lock duration, because processing takes longer. Raises: as `acknowledge`."""
-        self.acknowledge(records, AckType.RENEW)
+        self.acknowledge(records, AcknowledgeType.RENEW)
 
     def commit_async(self) -> None:
         """Send the acknowledgements without waiting. Raises: Rejected if the consumer is closed."""
@@ -121,7 +124,7 @@ class ShareShell(MemberShell[ShareCore]):
         """Take one step of a poll; see `ShareCore.poll_step`."""
         return core.poll_step(records_max, until_ms, self._engine.now_ms, is_first=is_first)
 
-    def _decode(self, acquisitions: list[Acquisition]) -> ShareRecords:
+    def _decode(self, acquisitions: list[HeldRecords]) -> ShareRecords:
         """Return the records that arrived. If there are none, the next step takes what arrived instead of them."""
         for each in acquisitions:
             each.decode()

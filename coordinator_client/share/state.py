@@ -1,4 +1,4 @@
-"""Legal steps of a member of a share group (KIP-932): it takes its assignment at once, since nobody has to give it up.
+"""Legal steps of a member of a share group (KIP-932). It takes its assignment at once: no other member gives it up.
 
 ```
 UNSUBSCRIBED --> JOINING --> STABLE

@@ -22,7 +22,7 @@ from coordinator_client import (
 
 PUBLIC = [
     "Abortable",
-    "AckType",
+    "AcknowledgeType",
     "AcknowledgementFailed",
     "Acl",
     "AclFilter",

@@ -26,7 +26,7 @@ PAGES = ("README.md", "docs/tour.md")
 """In the order in which a new user reads them."""
 BLOCKS = [block for page in PAGES for block in fences(page)]
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
-SDK, CONSUMER, STUBS, SPARK, STREAM, SINK = (program for page in PAGES for program in programs(page))
+SDK, SHARE, CONSUMER, STUBS, SPARK, STREAM, SINK = (program for page in PAGES for program in programs(page))
 COMMANDS = [command for page in PAGES for command in commands(page)]
 SPARK_COMMANDS = [command for command in COMMANDS if "pyspark_txnlog.job" in command]
 SERVERS = ["txnctl dev", "txnctl serve --data-dir data --listen 127.0.0.1:7070"]
@@ -67,6 +67,7 @@ def told(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The server after the first programs ran, in the order of the pages."""
     directory = tmp_path_factory.mktemp("readme")
     run_program(SDK, endpoint, directory)
+    run_program(SHARE, endpoint, directory)
     run_program(CONSUMER, endpoint, directory)
     run_program(STUBS, endpoint, directory)
     return endpoint

@@ -404,3 +404,25 @@ def test_settings_of_a_group_are_changed_and_shown(ask: Terminal) -> None:
     word = {"name": "share_auto_offset_reset", "value": "earliest"}
     assert rows(ask(*config, "--set", "share_auto_offset_reset=earliest", "-o", "json")) == [word]
     assert ask(*config).well().lines[-1].split() == ["share_auto_offset_reset", "earliest"]
+
+
+def test_a_share_group_is_described_reset_and_forgets_topics(ask: Terminal, server: str, admin: Admin) -> None:
+    append(server, 3)
+    channel = grpc.insecure_channel(server)
+    stub = group_pb2_grpc.GroupServiceStub(channel)
+    request = group_pb2.ShareGroupHeartbeatRequest(
+        group_id="sharers", member_id="a", subscribed_topic_names=group_pb2.TopicNames(names=["orders"])
+    )
+    assert not stub.ShareGroupHeartbeat(request).error_code
+    refused = ask("group", "reset-offsets", "sharers", "--all-topics", "--to-earliest", "--execute")
+    assert "has members" in refused.stderr
+    request.member_epoch = -1
+    assert not stub.ShareGroupHeartbeat(request).error_code
+    reset = rows(ask("group", "reset-offsets", "sharers", "--all-topics", "--to-earliest", "--execute", "-o", "json"))
+    assert [(row["partition"], row["offset"], row["result"]) for row in reset] == [(0, 0, "set"), (1, 0, "set")]
+    shown = ask("group", "describe", "sharers", "-o", "json").document
+    assert (shown["group_type"], shown["lag_to_high_watermark"]) == ("share", 3)
+    assert "whole topics" in ask("group", "delete-offsets", "sharers", "--topic", "orders:0", "--yes").stderr
+    deleted = rows(ask("group", "delete-offsets", "sharers", "--topic", "orders", "--yes", "-o", "json"))
+    assert [row["result"] for row in deleted] == ["deleted", "deleted"]
+    assert admin.share_group_offsets("sharers") == []

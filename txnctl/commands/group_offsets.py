@@ -181,14 +181,14 @@ def delete_offsets(
 ) -> None:
     """Delete the committed offsets of a group in topics.
 
-    No member may be subscribed to these topics. Pending offsets of transactions are deleted, too."""
+    No member may be subscribed to these topics. Pending offsets of transactions are deleted, too. A share group must
+    have no members, and forgets all that it knows of these topics."""
     _check_choice(topics, all_topics=all_topics, has_plan=False)
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         if group_there(admin, group_id).group_type == "share":
-            raise CommandFailed(
-                ExitStatus.PROBLEM,
-                f"{group_id} is a share group, which has no committed offsets: `txnctl group reset-offsets` moves it",
-            )
+            forgotten = _delete_of_share_group(admin, group_id, topics, yes=yes, dry_run=dry_run)
+            print_list(forgotten, _DELETED_COLUMNS, output, empty="the group reads nothing there")
+            return
         found = [each for each in admin.group_offsets(group_id) if all_topics or _is_meant(each.partition, topics)]
         result = "would be deleted" if dry_run else "deleted"
         rows: list[Row] = [
@@ -206,8 +206,31 @@ def delete_offsets(
             if not yes:
                 make_sure(f"{row['topic']}-{row['partition']}: offset {row['committed_offset']}" for row in rows)
             admin.delete_group_offsets(group_id, [each.partition for each in found])
-    columns = (*_PARTITION, Column("COMMITTED", "committed_offset", is_number=True), Column("RESULT", "result"))
-    print_list(rows, columns, output, empty="the group has no offsets there")
+    print_list(rows, _DELETED_COLUMNS, output, empty="the group has no offsets there")
+
+
+def _delete_of_share_group(
+    admin: sdk.Admin, group_id: str, topics: Sequence[TopicChoice] | None, *, yes: bool, dry_run: bool
+) -> list[Row]:
+    """Drop what a share group knows of topics, and return its partitions. Raises CommandFailed for parts of topics."""
+    if any(numbers is not None for _topic, numbers in topics or ()):
+        raise CommandFailed(ExitStatus.USAGE, "a share group forgets whole topics: leave the partitions out")
+    found = [each for each in admin.share_group_offsets(group_id) if not topics or _is_meant(each.partition, topics)]
+    rows: list[Row] = [
+        {
+            "group_id": group_id,
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "committed_offset": each.start_offset,
+            "result": "would be deleted" if dry_run else "deleted",
+        }
+        for each in found
+    ]
+    if found and not dry_run:
+        if not yes:
+            make_sure(f"{row['topic']}-{row['partition']}: start offset {row['committed_offset']}" for row in rows)
+        admin.delete_share_group_offsets(group_id, sorted({each.partition.topic for each in found}))
+    return rows
 
 
 def _rule(choices: Mapping[str, tuple[str, int | None]], *, has_plan: bool) -> sdk.OffsetReset | None:
@@ -306,6 +329,11 @@ def _tell(planned: Sequence[sdk.PlannedOffset], *, is_done: bool) -> None:
 
 
 _PARTITION: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", is_number=True))
+_DELETED_COLUMNS: Final = (
+    *_PARTITION,
+    Column("COMMITTED", "committed_offset", is_number=True),
+    Column("RESULT", "result"),
+)
 _RESET_COLUMNS: Final = (
     *_PARTITION,
     Column("COMMITTED", "committed_offset", is_number=True),

@@ -148,10 +148,6 @@ class HeldRecords:
         for each in self.ranges:
             yield from range(each.first_offset, each.last_offset + 1)
 
-    def has_any(self, offsets: Iterable[int]) -> bool:
-        """Return True if one of these offsets is open."""
-        return not self.open.isdisjoint(offsets)
-
     def covers(self, offset: int) -> bool:
         """Return True if the offset was acquired."""
         return any(each.first_offset <= offset <= each.last_offset for each in self.ranges)

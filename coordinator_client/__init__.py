@@ -63,7 +63,7 @@ Reading order: `calls`, `transport/transport`, `transport/connection`, `errors`,
 """
 
 from coordinator_client.admin.acl_admin import PermissionCheck
-from coordinator_client.admin.admin import Admin, TopicDescription, TopicSetting
+from coordinator_client.admin.admin import Admin, AsyncAdmin
 from coordinator_client.admin.observing import (
     HeldSnapshot,
     PartitionBlocker,
@@ -74,10 +74,18 @@ from coordinator_client.admin.observing import (
     RateHistory,
     RecentEvent,
     ServerSetting,
-    TransactionListing,
     TransactionPage,
 )
 from coordinator_client.admin.offset_reset import OffsetReset, ResetTo
+from coordinator_client.admin.server_admin import BackupDescription, DiskDescription, ServerLimits, ShardDescription
+from coordinator_client.admin.topic_admin import TopicDescription, TopicSetting
+from coordinator_client.admin.transaction_admin import (
+    EndedTransaction,
+    HangingListing,
+    SinkListing,
+    SinkMemberListing,
+    TransactionListing,
+)
 from coordinator_client.consumer.async_consumer import AsyncConsumer
 from coordinator_client.consumer.config import ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.consumers import Consumer
@@ -140,12 +148,14 @@ __all__ = [
     "Acl",
     "AclFilter",
     "Admin",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncPreparedTransaction",
     "AsyncProducer",
     "AsyncRebalanceListener",
     "AsyncShareConsumer",
     "AsyncTransaction",
+    "BackupDescription",
     "BatchReader",
     "BlockingTransaction",
     "CommitFailed",
@@ -156,6 +166,8 @@ __all__ = [
     "ConsumerRecords",
     "CorruptBatch",
     "DeletedRecords",
+    "DiskDescription",
+    "EndedTransaction",
     "Fenced",
     "FetchOptions",
     "FetchedBatch",
@@ -165,6 +177,7 @@ __all__ = [
     "GroupMember",
     "GroupMetadata",
     "GroupOffset",
+    "HangingListing",
     "HeldSnapshot",
     "Identity",
     "Misconfigured",
@@ -204,13 +217,17 @@ __all__ = [
     "ResetTo",
     "ResourceType",
     "Retriable",
+    "ServerLimits",
     "ServerSetting",
+    "ShardDescription",
     "ShareConsumer",
     "ShareConsumerConfig",
     "ShareConsumerOptions",
     "ShareGroupOffset",
     "ShareRecord",
     "ShareRecords",
+    "SinkListing",
+    "SinkMemberListing",
     "Skipped",
     "Snapshot",
     "Tls",

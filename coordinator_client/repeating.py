@@ -33,6 +33,8 @@ REPEATING: Final[Mapping[Method, str]] = MappingProxyType(
         Method.ALTER_GROUP_CONFIGS: HARMLESS,
         Method.OFFSET_COMMIT: HARMLESS,
         Method.OFFSET_DELETE: HARMLESS,
+        Method.ALTER_SHARE_GROUP_OFFSETS: HARMLESS,
+        Method.DELETE_SHARE_GROUP_OFFSETS: HARMLESS,
         Method.CREATE_ACLS: HARMLESS,
         Method.DELETE_ACLS: HARMLESS,
         Method.ABORT_TRANSACTIONS: "Do it again, unless a transaction that began meanwhile must not be aborted.",

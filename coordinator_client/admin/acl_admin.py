@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from coordinator_api.v1 import admin_pb2 as admin
-from coordinator_api.v1.common_pb2 import RequestHeader
-from coordinator_client.calls import CHECK_PERMISSION, CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, Deadlines
+from coordinator_client.asking import BlockingAsker
+from coordinator_client.calls import CHECK_PERMISSION, CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from coordinator_client.errors import check_here
-from coordinator_client.transport.connection import Connection
 from coordinator_protocol.acls import (
     WIRE_NAMES,
     Acl,
@@ -43,10 +42,9 @@ class PermissionCheck:
 class AclCalls:
     """Administrator calls about ACLs; users create an `Admin`."""
 
-    _connection: Connection
-    _deadlines: Deadlines
+    _asker: BlockingAsker
 
-    def create_acls(self, acls: Iterable[Acl], *, dry_run: bool = False) -> list[Acl]:
+    async def create_acls(self, acls: Iterable[Acl], *, dry_run: bool = False) -> list[Acl]:
         """Add rules, all of them or none, and return those that did not exist before. They are durable and in force
         when this returns.
 
@@ -58,11 +56,11 @@ class AclCalls:
         wanted = list(acls)
         for acl in wanted:
             check_here(lambda _name, acl=acl: check_acl(acl), acl.resource_name, Method.CREATE_ACLS)  # type: ignore[misc]
-        request = admin.CreateAclsRequest(header=self._mutation(), acls=map(_message, wanted), dry_run=dry_run)
-        reply = self._connection.ask(CREATE_ACLS, request, deadlines=self._deadlines)
+        request = admin.CreateAclsRequest(header=self._asker.mutation(), acls=map(_message, wanted), dry_run=dry_run)
+        reply = await self._asker.ask(CREATE_ACLS, request)
         return [*map(_acl, reply.created)]
 
-    def delete_acls(self, filters: Iterable[AclFilter], *, dry_run: bool = False) -> list[Acl]:
+    async def delete_acls(self, filters: Iterable[AclFilter], *, dry_run: bool = False) -> list[Acl]:
         """Delete every rule that matches one of the filters, and return the deleted rules. The deletion is durable and
         in force when this returns.
 
@@ -70,19 +68,19 @@ class AclCalls:
 
         Raises: Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
         """
-        request = admin.DeleteAclsRequest(header=self._mutation(), filters=map(_filter, filters), dry_run=dry_run)
-        reply = self._connection.ask(DELETE_ACLS, request, deadlines=self._deadlines)
+        request = admin.DeleteAclsRequest(header=self._asker.mutation(), filters=map(_filter, filters), dry_run=dry_run)
+        reply = await self._asker.ask(DELETE_ACLS, request)
         return [*map(_acl, reply.deleted)]
 
-    def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
+    async def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
         """Return the rules in force that match the filter, by resource and principal; without a filter, all rules.
 
         Raises: Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
         """
-        request = admin.DescribeAclsRequest(header=self._connection.header(), filter=_filter(wanted or AclFilter()))
-        return [*map(_acl, self._connection.ask(DESCRIBE_ACLS, request, deadlines=self._deadlines).acls)]
+        request = admin.DescribeAclsRequest(header=self._asker.header(), filter=_filter(wanted or AclFilter()))
+        return [*map(_acl, (await self._asker.ask(DESCRIBE_ACLS, request)).acls)]
 
-    def check_permission(
+    async def check_permission(
         self, principal: str, permission: Permission, resource_type: ResourceType, name: str, *, host: str = ""
     ) -> PermissionCheck:
         """Check if a principal may perform an operation on the resource of this name, and return the answer with its
@@ -97,23 +95,20 @@ class AclCalls:
         check_here(check_principal, principal, Method.CHECK_PERMISSION)
         check_here(lambda name: check_question(resource_type, name, permission), name, Method.CHECK_PERMISSION)
         request = admin.CheckPermissionRequest(
-            header=self._connection.header(),
+            header=self._asker.header(),
             principal=principal,
             host=host,
             operation=_number(permission),
             resource_type=_number(resource_type),
             resource_name=name,
         )
-        reply = self._connection.ask(CHECK_PERMISSION, request, deadlines=self._deadlines)
+        reply = await self._asker.ask(CHECK_PERMISSION, request)
         return PermissionCheck(
             is_allowed=reply.allowed,
             rule=_acl(reply.rule) if reply.HasField("rule") else None,
             is_super_user=reply.super_user,
             is_enforced=reply.enforced,
         )
-
-    def _mutation(self) -> RequestHeader:
-        return self._connection.header(self._connection.random_source.request_id())
 
 
 def _number(member: ResourceType | PatternType | Permission | PermissionType) -> Any:  # noqa: ANN401  one of four enums

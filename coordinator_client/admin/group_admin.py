@@ -16,8 +16,8 @@ from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.admin.offset_reset import OffsetReset, ResetTo, planned
+from coordinator_client.asking import BlockingAsker
 from coordinator_client.calls import (
     ALTER_GROUP_CONFIGS,
     CONSUMER_GROUP_DESCRIBE,
@@ -32,7 +32,6 @@ from coordinator_client.calls import (
     OFFSET_DELETE,
     OFFSET_FETCH,
     SHARE_GROUP_DESCRIBE,
-    Deadlines,
 )
 from coordinator_client.consumer.commits import fill_topics
 from coordinator_client.descriptions import (
@@ -59,7 +58,6 @@ from coordinator_client.errors import (
     rejected,
 )
 from coordinator_client.settings import isolation_level
-from coordinator_client.transport.connection import Connection
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
@@ -72,17 +70,15 @@ _COUNTED_AT_ONCE_MAX: Final = 400
 class GroupCalls:
     """Administrator calls about groups; users create an `Admin`."""
 
-    def __init__(self, connection: Connection, deadlines: Deadlines) -> None:
-        self._connection = connection
-        self._deadlines = deadlines
+    _asker: BlockingAsker
 
     # Groups and their members
 
-    def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+    async def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """Return the groups whose state is in `states` and whose type is in `types`, sorted by id. An empty filter
         matches all groups. A name that the server does not know matches none."""
-        request = group.ListGroupsRequest(header=self._connection.header(), state_filters=states, type_filters=types)
-        reply = self._connection.ask(LIST_GROUPS, request, deadlines=self._deadlines)
+        request = group.ListGroupsRequest(header=self._asker.header(), state_filters=states, type_filters=types)
+        reply = await self._asker.ask(LIST_GROUPS, request)
         return [
             GroupListing(
                 group_id=found.group_id,
@@ -93,61 +89,55 @@ class GroupCalls:
             for found in reply.groups
         ]
 
-    def describe_group(self, group_id: str) -> GroupDescription:
+    async def describe_group(self, group_id: str) -> GroupDescription:
         """Return a group of any type.
 
         Raises: Rejected (GROUP_ID_NOT_FOUND).
         """
         check_here(check_group_id, group_id, Method.CONSUMER_GROUP_DESCRIBE)
-        request = group.ConsumerGroupDescribeRequest(header=self._connection.header(), group_ids=[group_id])
+        request = group.ConsumerGroupDescribeRequest(header=self._asker.header(), group_ids=[group_id])
         try:
-            reply = self._connection.ask(
-                CONSUMER_GROUP_DESCRIBE, request, deadlines=self._deadlines, items=lambda reply: reply.groups
-            )
+            reply = await self._asker.ask(CONSUMER_GROUP_DESCRIBE, request, items=lambda reply: reply.groups)
         except Rejected as error:
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-            return self._describe_other_group(group_id)
+            return await self._describe_other_group(group_id)
         return described_consumer(reply.groups[0])
 
-    def _describe_other_group(self, group_id: str) -> GroupDescription:
+    async def _describe_other_group(self, group_id: str) -> GroupDescription:
         try:
-            return self._describe_classic_group(group_id)
+            return await self._describe_classic_group(group_id)
         except Rejected as error:
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
             not_found = error
         try:
-            return self._describe_share_group(group_id)
+            return await self._describe_share_group(group_id)
         except Misconfigured as error:
             if error.code != ErrorCode.UNSUPPORTED_VERSION:
                 raise
             # A server older than share groups.
             raise not_found from None
 
-    def _describe_share_group(self, group_id: str) -> GroupDescription:
-        request = group.ShareGroupDescribeRequest(header=self._connection.header(), group_ids=[group_id])
-        reply = self._connection.ask(
-            SHARE_GROUP_DESCRIBE, request, deadlines=self._deadlines, items=lambda reply: reply.groups
-        )
+    async def _describe_share_group(self, group_id: str) -> GroupDescription:
+        request = group.ShareGroupDescribeRequest(header=self._asker.header(), group_ids=[group_id])
+        reply = await self._asker.ask(SHARE_GROUP_DESCRIBE, request, items=lambda reply: reply.groups)
         return described_share(reply.groups[0])
 
-    def _describe_classic_group(self, group_id: str) -> GroupDescription:
-        request = group.DescribeGroupsRequest(header=self._connection.header(), group_ids=[group_id])
-        reply = self._connection.ask(
-            DESCRIBE_GROUPS, request, deadlines=self._deadlines, items=lambda reply: reply.groups
-        )
+    async def _describe_classic_group(self, group_id: str) -> GroupDescription:
+        request = group.DescribeGroupsRequest(header=self._asker.header(), group_ids=[group_id])
+        reply = await self._asker.ask(DESCRIBE_GROUPS, request, items=lambda reply: reply.groups)
         return described_classic(reply.groups[0])
 
-    def delete_group(self, group_id: str) -> None:
+    async def delete_group(self, group_id: str) -> None:
         """Delete a group with all its offsets.
 
         Raises: Rejected (NON_EMPTY_GROUP; GROUP_ID_NOT_FOUND).
         """
         check_here(check_group_id, group_id, Method.DELETE_GROUPS)
-        request = group.DeleteGroupsRequest(header=self._mutation(), group_ids=[group_id])
+        request = group.DeleteGroupsRequest(header=self._asker.mutation(), group_ids=[group_id])
         try:
-            self._connection.ask(DELETE_GROUPS, request, deadlines=self._deadlines, items=lambda reply: reply.groups)
+            await self._asker.ask(DELETE_GROUPS, request, items=lambda reply: reply.groups)
         except Rejected as error:
             # The first attempt may have deleted the group, and its answer was lost.
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not error.lost_attempts:
@@ -155,20 +145,20 @@ class GroupCalls:
 
     # Offsets of groups
 
-    def group_offsets(self, group_id: str) -> list[GroupOffset]:
+    async def group_offsets(self, group_id: str) -> list[GroupOffset]:
         """Return the committed and pending offsets of a group by partition. Empty for a group that does not exist."""
         check_here(check_group_id, group_id, Method.OFFSET_FETCH)
-        offsets = {found.partition: found for found in self._fetch_offsets(group_id, require_stable=False)}
-        for found in self._fetch_offsets(group_id, require_stable=True):
+        offsets = {found.partition: found for found in await self._fetch_offsets(group_id, require_stable=False)}
+        for found in await self._fetch_offsets(group_id, require_stable=True):
             if found.pending:
                 known = offsets.get(found.partition)
                 is_same = known is not None and known.topic_id == found.topic_id
                 offsets[found.partition] = replace(known, pending=found.pending) if known and is_same else found
         return [offsets[name] for name in sorted(offsets)]
 
-    def _fetch_offsets(self, group_id: str, *, require_stable: bool) -> list[GroupOffset]:
+    async def _fetch_offsets(self, group_id: str, *, require_stable: bool) -> list[GroupOffset]:
         request = group.OffsetFetchRequest(
-            header=self._connection.header(),
+            header=self._asker.header(),
             groups=[group.OffsetFetchGroup(group_id=group_id)],
             require_stable=require_stable,
         )
@@ -178,17 +168,17 @@ class GroupCalls:
             offsets = [each for found in reply.groups for each in found.offsets]
             return [*reply.groups, *_without(offsets, {ErrorCode.UNSTABLE_OFFSET_COMMIT})]
 
-        reply = self._connection.ask(OFFSET_FETCH, request, deadlines=self._deadlines, items=verdicts)
+        reply = await self._asker.ask(OFFSET_FETCH, request, items=verdicts)
         return [group_offset(found) for found in reply.groups[0].offsets]
 
-    def group_lag(self, group_id: str) -> list[GroupLag]:
+    async def group_lag(self, group_id: str) -> list[GroupLag]:
         """Return `group_offsets`, each with the number of records from the committed offset on."""
-        offsets = self.group_offsets(group_id)
+        offsets = await self.group_offsets(group_id)
         starts = {each.partition: each.committed.offset for each in offsets if each.committed is not None}
-        counts = self.count_records(starts, topic_ids={each.partition: each.topic_id for each in offsets})
+        counts = await self.count_records(starts, topic_ids={each.partition: each.topic_id for each in offsets})
         return [GroupLag(offset=each, lag=counts.get(each.partition)) for each in offsets]
 
-    def count_records(
+    async def count_records(
         self,
         start_offsets: Mapping[TopicPartition, int],
         *,
@@ -203,16 +193,15 @@ class GroupCalls:
         missing, ids = dict(start_offsets), dict(topic_ids)
         while missing:
             asked = list(islice(missing, _COUNTED_AT_ONCE_MAX))
-            request = log.CountRecordsRequest(header=self._connection.header())
+            request = log.CountRecordsRequest(header=self._asker.header())
             for name in asked:
                 topic, partition = name
                 request.partitions.add(
                     topic=topic, topic_id=ids.get(name), partition=partition, start_offset=missing[name]
                 )
-            reply = self._connection.ask(
+            reply = await self._asker.ask(
                 COUNT_RECORDS,
                 request,
-                deadlines=self._deadlines,
                 items=lambda reply: _without(reply.results, TOPIC_GONE),
             )
             for name, result in zip(asked, reply.results, strict=True):
@@ -228,33 +217,33 @@ class GroupCalls:
 
     # Offset resets
 
-    def plan_offset_resets(self, group_id: str, resets: Mapping[TopicPartition, OffsetReset]) -> list[PlannedOffset]:
+    async def plan_offset_resets(
+        self, group_id: str, resets: Mapping[TopicPartition, OffsetReset]
+    ) -> list[PlannedOffset]:
         """Return the offset from which the group would continue in each partition; nothing is changed.
 
         Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a shift if nothing is committed).
         """
-        return self._planned(resets, {each.partition: each for each in self.group_offsets(group_id)})
+        return await self._planned(resets, {each.partition: each for each in await self.group_offsets(group_id)})
 
-    def _planned(
+    async def _planned(
         self, resets: Mapping[TopicPartition, OffsetReset], committed: Mapping[TopicPartition, GroupOffset]
     ) -> list[PlannedOffset]:
-        positions = self._positions(resets, committed)
+        positions = await self._positions(resets, committed)
         times_ms = {name: reset.number for name, reset in resets.items() if reset.to is ResetTo.TIME}
-        times = self._offsets_at(times_ms, positions)
+        times = await self._offsets_at(times_ms, positions)
         return [planned(name, reset, positions[name], times.get(name)) for name, reset in sorted(resets.items())]
 
-    def _positions(
+    async def _positions(
         self, partitions: Iterable[TopicPartition], committed: Mapping[TopicPartition, GroupOffset]
     ) -> dict[TopicPartition, PartitionPositions]:
         names = sorted({name.topic for name in partitions})
         if not names:
             return {}
         request = log.DescribeTopicsRequest(
-            header=self._connection.header(), topics=[log.TopicName(name=name) for name in names]
+            header=self._asker.header(), topics=[log.TopicName(name=name) for name in names]
         )
-        reply = self._connection.ask(
-            DESCRIBE_TOPICS, request, deadlines=self._deadlines, items=lambda reply: reply.topics
-        )
+        reply = await self._asker.ask(DESCRIBE_TOPICS, request, items=lambda reply: reply.topics)
         found: dict[TopicPartition, PartitionPositions] = {}
         for topic in reply.topics:
             for described in topic.partitions:
@@ -276,26 +265,22 @@ class GroupCalls:
                 )
         return found
 
-    def _offsets_at(
+    async def _offsets_at(
         self, times_ms: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, PartitionPositions]
     ) -> dict[TopicPartition, int]:
         """Return the first offset of a committed record at each time or later; partitions without so new a record are
         left out."""
         if not times_ms:
             return {}
-        request = log.ListOffsetsRequest(
-            header=self._connection.header(), isolation_level=isolation_level("read_committed")
-        )
+        request = log.ListOffsetsRequest(header=self._asker.header(), isolation_level=isolation_level("read_committed"))
         for (topic, partition), time_ms in times_ms.items():
             topic_id = positions[TopicPartition(topic, partition)].topic_id
             request.partitions.add(topic=topic, topic_id=topic_id, partition=partition, timestamp_ms=time_ms)
-        reply = self._connection.ask(
-            LIST_OFFSETS, request, deadlines=self._deadlines, items=lambda reply: reply.results
-        )
+        reply = await self._asker.ask(LIST_OFFSETS, request, items=lambda reply: reply.results)
         found = zip(times_ms, reply.results, strict=True)
         return {name: result.offset for name, result in found if result.offset >= 0}
 
-    def alter_group_offsets(
+    async def alter_group_offsets(
         self,
         group_id: str,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
@@ -312,20 +297,20 @@ class GroupCalls:
         Partitions that were not refused are changed.
         """
         check_here(check_group_id, group_id, Method.OFFSET_COMMIT)
-        request = group.OffsetCommitRequest(header=self._mutation(), group_id=group_id)
+        request = group.OffsetCommitRequest(header=self._asker.mutation(), group_id=group_id)
         wanted = {
             TopicPartition(*name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             for name, offset in offsets.items()
         }
         fill_topics(request.topics, wanted, topic_ids)
         try:
-            self._connection.ask(OFFSET_COMMIT, request, deadlines=self._deadlines, items=lambda reply: reply.results)
+            await self._asker.ask(OFFSET_COMMIT, request, items=lambda reply: reply.results)
         except TransactionError as error:
             if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
                 raise _in_use(group_id) from error
             raise
 
-    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete the committed and pending offsets of a group in these partitions.
 
         Raises: Rejected (GROUP_SUBSCRIBED_TO_TOPIC, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND). Offsets in partitions that
@@ -333,20 +318,20 @@ class GroupCalls:
         """
         check_here(check_group_id, group_id, Method.OFFSET_DELETE)
         request = group.OffsetDeleteRequest(
-            header=self._mutation(), group_id=group_id, topics=topic_partitions(partitions)
+            header=self._asker.mutation(), group_id=group_id, topics=topic_partitions(partitions)
         )
-        self._connection.ask(OFFSET_DELETE, request, deadlines=self._deadlines, items=lambda reply: reply.results)
+        await self._asker.ask(OFFSET_DELETE, request, items=lambda reply: reply.results)
 
     # Settings
 
-    def group_configs(self, group_id: str) -> dict[str, int | str]:
+    async def group_configs(self, group_id: str) -> dict[str, int | str]:
         """Return the settings of a group that differ from the server's, by name: numbers, or words."""
         check_here(check_group_id, group_id, Method.DESCRIBE_GROUP_CONFIGS)
-        request = group.DescribeGroupConfigsRequest(header=self._connection.header(), group_id=group_id)
-        reply = self._connection.ask(DESCRIBE_GROUP_CONFIGS, request, deadlines=self._deadlines)
+        request = group.DescribeGroupConfigsRequest(header=self._asker.header(), group_id=group_id)
+        reply = await self._asker.ask(DESCRIBE_GROUP_CONFIGS, request)
         return {each.name: each.text if each.HasField("text") else each.value for each in reply.configs}
 
-    def alter_group_configs(
+    async def alter_group_configs(
         self, group_id: str, set_to: Mapping[str, int | str], *, unset: Sequence[str] = (), validate_only: bool = False
     ) -> None:
         """Change settings of one group, which need not exist yet; settings in `unset` follow the server's again.
@@ -356,16 +341,13 @@ class GroupCalls:
         """
         check_here(check_group_id, group_id, Method.ALTER_GROUP_CONFIGS)
         request = group.AlterGroupConfigsRequest(
-            header=self._mutation(),
+            header=self._asker.mutation(),
             group_id=group_id,
             set=[_group_config(name, value) for name, value in set_to.items()],
             unset=unset,
             validate_only=validate_only,
         )
-        self._connection.ask(ALTER_GROUP_CONFIGS, request, deadlines=self._deadlines)
-
-    def _mutation(self) -> RequestHeader:
-        return self._connection.header(self._connection.random_source.request_id())
+        await self._asker.ask(ALTER_GROUP_CONFIGS, request)
 
 
 def _group_config(name: str, value: int | str) -> group.GroupConfig:

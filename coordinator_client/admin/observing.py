@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.admin.transaction_admin import TransactionListing, transaction_listing
+from coordinator_client.asking import BlockingAsker
 from coordinator_client.calls import (
     DESCRIBE_QUOTAS,
     DESCRIBE_RATES,
@@ -15,28 +17,8 @@ from coordinator_client.calls import (
     LIST_PARTITIONS,
     LIST_SNAPSHOTS,
     LIST_TRANSACTIONS,
-    Deadlines,
 )
-from coordinator_client.transport.connection import Connection
 from coordinator_client.values import TopicPartition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionListing:
-    """One transactional id, as `Admin.list_transactions` returns it."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    state: str
-    start_ms: int
-    """Time at which the transaction was opened (Unix ms); -1 = none was opened since the last InitProducerId."""
-    age_ms: int | None
-    """Time since the transaction opened (ms), by the server's clock; None = none is open or being ended."""
-    two_phase: bool
-    """True if the open transaction waits for an outside decision and never times out."""
-    prepared_ms: int | None
-    """Time at which the transaction was prepared (Unix ms); None if it was not prepared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +136,9 @@ class HeldSnapshot:
 class ObservationCalls:
     """Administrator calls that observe a server; users create an `Admin`."""
 
-    def __init__(self, connection: Connection, deadlines: Deadlines) -> None:
-        self._connection = connection
-        self._deadlines = deadlines
+    _asker: BlockingAsker
 
-    def oldest_transactions(
+    async def oldest_transactions(
         self,
         *,
         limit: int = 100,
@@ -170,18 +150,18 @@ class ObservationCalls:
         """Return up to `limit` (at most 1,000) of the ids that match, the longest open transaction first, after `skip`
         others. The filters are those of `list_transactions`."""
         request = txn.ListTransactionsRequest(
-            header=self._connection.header(),
+            header=self._asker.header(),
             state_filters=states,
             producer_id_filters=producer_ids,
             transactional_id_pattern=pattern,
             limit=limit,
             skip=skip,
         )
-        reply = self._connection.ask(LIST_TRANSACTIONS, request, deadlines=self._deadlines)
+        reply = await self._asker.ask(LIST_TRANSACTIONS, request)
         listed = tuple(map(transaction_listing, reply.transactions))
         return TransactionPage(transactions=listed, matching=reply.matching)
 
-    def list_partitions(
+    async def list_partitions(
         self,
         topics: Sequence[str] = (),
         *,
@@ -192,31 +172,31 @@ class ObservationCalls:
         """Return up to `limit` (at most 1,000) partitions of these topics, or of all, after a place in the list. Each
         has its positions, its size and its blocker. `only_open`: only partitions in which a transaction is open."""
         request = admin.ListPartitionsRequest(
-            header=self._connection.header(), topics=topics, only_open=only_open, limit=limit
+            header=self._asker.header(), topics=topics, only_open=only_open, limit=limit
         )
         if after is not None:
             request.after.topic, request.after.partition = after
-        reply = self._connection.ask(LIST_PARTITIONS, request, deadlines=self._deadlines)
+        reply = await self._asker.ask(LIST_PARTITIONS, request)
         following = TopicPartition(reply.next_after.topic, reply.next_after.partition)
         return PartitionPage(
             partitions=tuple(map(_partition, reply.partitions)),
             next_after=following if reply.HasField("next_after") else None,
         )
 
-    def rates(self) -> RateHistory:
+    async def rates(self) -> RateHistory:
         """Return rates and levels of the last hour."""
-        request = admin.DescribeRatesRequest(header=self._connection.header())
-        reply = self._connection.ask(DESCRIBE_RATES, request, deadlines=self._deadlines)
+        request = admin.DescribeRatesRequest(header=self._asker.header())
+        reply = await self._asker.ask(DESCRIBE_RATES, request)
         return RateHistory(
             interval_ms=reply.interval_ms,
             end_ms=reply.end_ms,
             series={series.name: tuple(series.values) for series in reply.series},
         )
 
-    def recent_events(self, *, limit: int = 100, kinds: Sequence[str] = ()) -> list[RecentEvent]:
+    async def recent_events(self, *, limit: int = 100, kinds: Sequence[str] = ()) -> list[RecentEvent]:
         """Return up to `limit` (at most 1,000) events of these kinds, or of all kinds, the newest first."""
-        request = admin.ListEventsRequest(header=self._connection.header(), limit=limit, kinds=kinds)
-        reply = self._connection.ask(LIST_EVENTS, request, deadlines=self._deadlines)
+        request = admin.ListEventsRequest(header=self._asker.header(), limit=limit, kinds=kinds)
+        reply = await self._asker.ask(LIST_EVENTS, request)
         return [
             RecentEvent(
                 at_ms=event.at_ms,
@@ -229,16 +209,16 @@ class ObservationCalls:
             for event in reply.events
         ]
 
-    def server_config(self) -> list[ServerSetting]:
+    async def server_config(self) -> list[ServerSetting]:
         """Return the settings in force, with their origins."""
-        request = admin.DescribeServerConfigRequest(header=self._connection.header())
-        reply = self._connection.ask(DESCRIBE_SERVER_CONFIG, request, deadlines=self._deadlines)
+        request = admin.DescribeServerConfigRequest(header=self._asker.header())
+        reply = await self._asker.ask(DESCRIBE_SERVER_CONFIG, request)
         return [ServerSetting(name=each.name, value=each.value, origin=each.origin) for each in reply.settings]
 
-    def quotas(self) -> QuotaReport:
+    async def quotas(self) -> QuotaReport:
         """Return the quotas of principals, with the amounts held."""
-        request = admin.DescribeQuotasRequest(header=self._connection.header())
-        reply = self._connection.ask(DESCRIBE_QUOTAS, request, deadlines=self._deadlines)
+        request = admin.DescribeQuotasRequest(header=self._asker.header())
+        reply = await self._asker.ask(DESCRIBE_QUOTAS, request)
         return QuotaReport(
             has_quotas=reply.has_quotas,
             holders={holder.principal: tuple(map(_quota, holder.quotas)) for holder in reply.holders},
@@ -246,10 +226,10 @@ class ObservationCalls:
             throttles=dict(reply.throttles),
         )
 
-    def held_snapshots(self) -> list[HeldSnapshot]:
+    async def held_snapshots(self) -> list[HeldSnapshot]:
         """Return the snapshots that are held by a lease, the oldest first."""
-        request = admin.ListSnapshotsRequest(header=self._connection.header())
-        reply = self._connection.ask(LIST_SNAPSHOTS, request, deadlines=self._deadlines)
+        request = admin.ListSnapshotsRequest(header=self._asker.header())
+        reply = await self._asker.ask(LIST_SNAPSHOTS, request)
         return [
             HeldSnapshot(
                 principal=each.principal,
@@ -261,20 +241,6 @@ class ObservationCalls:
             )
             for each in reply.snapshots
         ]
-
-
-def transaction_listing(found: txn.TransactionListing) -> TransactionListing:
-    """Return one transactional id of a list."""
-    return TransactionListing(
-        transactional_id=found.transactional_id,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
-        state=found.state,
-        start_ms=found.start_ms,
-        age_ms=found.age_ms if found.HasField("age_ms") else None,
-        two_phase=found.two_phase,
-        prepared_ms=found.prepared_ms if found.HasField("prepared_ms") else None,
-    )
 
 
 def _partition(found: admin.PartitionListing) -> PartitionListing:

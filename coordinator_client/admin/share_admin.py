@@ -26,19 +26,17 @@ from coordinator_protocol.names import check_group_id
 class ShareAdminCalls(GroupCalls):
     """Administrator calls about groups, also share groups; users create an `Admin`."""
 
-    def share_group_offsets(self, group_id: str) -> list[ShareGroupOffset]:
+    async def share_group_offsets(self, group_id: str) -> list[ShareGroupOffset]:
         """Return the progress of a share group in each partition that it reads.
 
         Raises: Rejected (GROUP_ID_NOT_FOUND, also for a group of another type).
         """
         check_here(check_group_id, group_id, Method.DESCRIBE_SHARE_GROUP_OFFSETS)
-        request = group.DescribeShareGroupOffsetsRequest(header=self._connection.header(), group_id=group_id)
-        reply = self._connection.ask(
-            DESCRIBE_SHARE_GROUP_OFFSETS, request, deadlines=self._deadlines, items=lambda reply: reply.offsets
-        )
+        request = group.DescribeShareGroupOffsetsRequest(header=self._asker.header(), group_id=group_id)
+        reply = await self._asker.ask(DESCRIBE_SHARE_GROUP_OFFSETS, request, items=lambda reply: reply.offsets)
         return [share_group_offset(found) for found in reply.offsets]
 
-    def plan_share_offset_resets(
+    async def plan_share_offset_resets(
         self, group_id: str, resets: Mapping[TopicPartition, OffsetReset]
     ) -> list[PlannedOffset]:
         """Return the offset from which the share group would begin anew in each partition; nothing is changed. Its
@@ -47,10 +45,10 @@ class ShareAdminCalls(GroupCalls):
         Raises: Rejected (GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a shift if the group has
         not begun).
         """
-        begun = {each.partition: _as_committed(each) for each in self.share_group_offsets(group_id)}
-        return self._planned(resets, begun)
+        begun = {each.partition: _as_committed(each) for each in await self.share_group_offsets(group_id)}
+        return await self._planned(resets, begun)
 
-    def alter_share_group_offsets(
+    async def alter_share_group_offsets(
         self,
         group_id: str,
         offsets: Mapping[TopicPartition, int],
@@ -64,15 +62,13 @@ class ShareAdminCalls(GroupCalls):
         INCONSISTENT_TOPIC_ID). Partitions that were not refused are changed.
         """
         check_here(check_group_id, group_id, Method.ALTER_SHARE_GROUP_OFFSETS)
-        request = group.AlterShareGroupOffsetsRequest(header=self._mutation(), group_id=group_id)
+        request = group.AlterShareGroupOffsetsRequest(header=self._asker.mutation(), group_id=group_id)
         for name, offset in offsets.items():
             topic, partition = name
             request.offsets.add(topic=topic, topic_id=topic_ids.get(name), partition=partition, start_offset=offset)
-        self._connection.ask(
-            ALTER_SHARE_GROUP_OFFSETS, request, deadlines=self._deadlines, items=lambda reply: reply.results
-        )
+        await self._asker.ask(ALTER_SHARE_GROUP_OFFSETS, request, items=lambda reply: reply.results)
 
-    def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
+    async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
         """Drop what a share group without members knows of the records of topics. If it reads them again, it begins
         where its settings say.
 
@@ -80,10 +76,8 @@ class ShareAdminCalls(GroupCalls):
         are dropped.
         """
         check_here(check_group_id, group_id, Method.DELETE_SHARE_GROUP_OFFSETS)
-        request = group.DeleteShareGroupOffsetsRequest(header=self._mutation(), group_id=group_id, topics=topics)
-        self._connection.ask(
-            DELETE_SHARE_GROUP_OFFSETS, request, deadlines=self._deadlines, items=lambda reply: reply.topics
-        )
+        request = group.DeleteShareGroupOffsetsRequest(header=self._asker.mutation(), group_id=group_id, topics=topics)
+        await self._asker.ask(DELETE_SHARE_GROUP_OFFSETS, request, items=lambda reply: reply.topics)
 
 
 def _as_committed(found: ShareGroupOffset) -> GroupOffset:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from coordinator_api.v1 import common_pb2 as common
 from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.asking import BlockingAsker, finished
 from coordinator_client.calls import DESCRIBE_TOPICS, RELEASE_SNAPSHOT, RENEW_SNAPSHOT, TAKE_SNAPSHOT, Deadlines
 from coordinator_client.errors import check_here, rejected
 from coordinator_client.reading.batch_reader import PartitionRange
@@ -86,41 +87,29 @@ class Snapshot:
         return has if partitions is None else sorted(set(partitions))
 
 
-def take_snapshot(
-    connection: Connection, topics: Collection[str], *, lease_ms: int = LEASE_MS, deadlines: Deadlines
-) -> Snapshot:
-    """Take a snapshot of all partitions of some topics.
-
-    `lease_ms`: time for which its records are held, up to an hour, prolonged by `renew_snapshot`; 0 = not at all.
-
-    Raises: Rejected for a topic that does not exist, or none; Retriable at the deadline, or if the server holds too
-    many.
-    """
+async def snapshot_taken(asker: BlockingAsker, topics: Collection[str], *, lease_ms: int) -> Snapshot:
+    """Take a snapshot of all partitions of some topics; see `Admin.take_snapshot`."""
     lease_ms = duration_ms("lease_ms", lease_ms)
     if not topics:
         raise rejected(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one topic: name it")
     for name in topics:
         check_here(check_topic_name, name, Method.TAKE_SNAPSHOT)
     named = [log.TopicName(name=name) for name in dict.fromkeys(topics)]
-    described = connection.ask(
+    described = await asker.ask(
         DESCRIBE_TOPICS,
-        log.DescribeTopicsRequest(header=connection.header(), topics=named),
-        deadlines=deadlines,
+        log.DescribeTopicsRequest(header=asker.header(), topics=named),
         items=lambda reply: reply.topics,
     )
     places = [
         common.TopicPartitions(topic=topic.name, topic_id=topic.topic_id, partitions=range(len(topic.partitions)))
         for topic in described.topics
     ]
-    return take_snapshot_of(connection, places, lease_ms=lease_ms, deadlines=deadlines)
+    return await _snapshot_of(asker, places, lease_ms=lease_ms)
 
 
-def take_snapshot_of(
-    connection: Connection, places: Collection[common.TopicPartitions], *, lease_ms: int, deadlines: Deadlines
-) -> Snapshot:
-    """Take a snapshot of these partitions. Raises: as `take_snapshot`."""
-    request = log.TakeSnapshotRequest(header=connection.header(), topics=places, lease_ms=lease_ms)
-    reply = connection.ask(TAKE_SNAPSHOT, request, deadlines=deadlines)
+async def _snapshot_of(asker: BlockingAsker, places: Collection[common.TopicPartitions], *, lease_ms: int) -> Snapshot:
+    request = log.TakeSnapshotRequest(header=asker.header(), topics=places, lease_ms=lease_ms)
+    reply = await asker.ask(TAKE_SNAPSHOT, request)
     views = {
         (each.topic, each.partition): PartitionView(
             each.start_offset,
@@ -137,29 +126,33 @@ def take_snapshot_of(
     )
 
 
-def renew_lease(connection: Connection, snapshot_id: bytes, *, lease_ms: int, deadlines: Deadlines) -> None:
-    """Keep the records of the snapshot with this id, as `renew_snapshot` does."""
-    request = log.RenewSnapshotRequest(header=connection.header(), snapshot_id=snapshot_id, lease_ms=lease_ms)
-    connection.ask(RENEW_SNAPSHOT, request, deadlines=deadlines)
-
-
-def renew_snapshot(connection: Connection, snapshot: Snapshot, *, lease_ms: int, deadlines: Deadlines) -> None:
-    """Keep the records of a snapshot for `lease_ms` from now on. Raises: Rejected (SNAPSHOT_NOT_FOUND) if the lease is
-    over or the server was restarted since."""
+async def lease_renewed(asker: BlockingAsker, snapshot_id: bytes, *, lease_ms: int) -> None:
+    """Keep the records of the snapshot with this id for `lease_ms` from now on; see `Admin.renew_snapshot`."""
     lease_ms = duration_ms("lease_ms", lease_ms)
-    renew_lease(connection, snapshot.snapshot_id, lease_ms=lease_ms, deadlines=deadlines)
+    request = log.RenewSnapshotRequest(header=asker.header(), snapshot_id=snapshot_id, lease_ms=lease_ms)
+    await asker.ask(RENEW_SNAPSHOT, request)
+
+
+async def lease_released(asker: BlockingAsker, snapshot_id: bytes, *, part: int = 0, parts: int = 0) -> None:
+    """Release the records of the snapshot with this id: at once, or, with `parts`, once each part was named."""
+    request = log.ReleaseSnapshotRequest(header=asker.header(), snapshot_id=snapshot_id, part=part, part_count=parts)
+    await asker.ask(RELEASE_SNAPSHOT, request)
+
+
+def take_snapshot_of(
+    connection: Connection, places: Collection[common.TopicPartitions], *, lease_ms: int, deadlines: Deadlines
+) -> Snapshot:
+    """Take a snapshot of these partitions. Raises: as `Admin.take_snapshot`."""
+    return finished(_snapshot_of, BlockingAsker(connection, deadlines), places, lease_ms=lease_ms)
+
+
+def renew_lease(connection: Connection, snapshot_id: bytes, *, lease_ms: int, deadlines: Deadlines) -> None:
+    """Keep the records of the snapshot with this id, as `Admin.renew_snapshot` does."""
+    finished(lease_renewed, BlockingAsker(connection, deadlines), snapshot_id, lease_ms=lease_ms)
 
 
 def release_lease(
     connection: Connection, snapshot_id: bytes, *, part: int = 0, parts: int = 0, deadlines: Deadlines
 ) -> None:
     """Release the records of the snapshot with this id: at once, or, with `parts`, once each part was named."""
-    request = log.ReleaseSnapshotRequest(
-        header=connection.header(), snapshot_id=snapshot_id, part=part, part_count=parts
-    )
-    connection.ask(RELEASE_SNAPSHOT, request, deadlines=deadlines)
-
-
-def release_snapshot(connection: Connection, snapshot: Snapshot, *, deadlines: Deadlines) -> None:
-    """Release the records of a snapshot. Raises: Rejected (SNAPSHOT_NOT_FOUND) as `renew_snapshot`."""
-    release_lease(connection, snapshot.snapshot_id, deadlines=deadlines)
+    finished(lease_released, BlockingAsker(connection, deadlines), snapshot_id, part=part, parts=parts)

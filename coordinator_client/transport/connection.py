@@ -7,13 +7,15 @@ compiled channel if that is installed, else that of grpc.aio. Tests replace it b
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from types import ModuleType, TracebackType
-from typing import Any, Final, Self, TypedDict, Unpack
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.calls import Deadlines, ReplyT, RequestT, RetryingCall, Rpc
@@ -27,6 +29,7 @@ from coordinator_client.errors import (
     misconfigured,
     rejected,
 )
+from coordinator_client.flights import ATTEMPT_GRACE_MS
 from coordinator_client.log import Answers
 from coordinator_client.loops import AsyncioLoop, Loop, background_loop
 from coordinator_client.process import THIS_PROCESS
@@ -50,6 +53,7 @@ from coordinator_client.transport.transport import (
     check_transport,
 )
 from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_client_id
 
 REQUEST_TIMEOUT_MS: Final = 30_000
@@ -59,6 +63,8 @@ _PORT_MAX: Final = 65_535
 _NAME_LENGTH_MAX: Final = 64
 
 _log = logging.getLogger("coordinator_client.connection")
+
+T = TypeVar("T")
 
 
 class ConnectionDependencies(TypedDict, total=False):
@@ -238,51 +244,57 @@ class Connection:
         Raises: the TransactionError that the reply stands for; Retriable or OutcomeUnknown at the deadline. An
         OutcomeUnknown says if it is safe to repeat the call, and so does a note on an exception that interrupts it.
         """
-        try:
-            return self._ask(rpc, request, deadlines, items)
-        except OutcomeUnknown as error:
-            error.action = REPEATING.get(rpc.method, error.action)
-            raise
-        except TransactionError:
-            raise
-        except BaseException as interruption:
-            if rpc.method in REPEATING:
-                interruption.add_note(f"{rpc.method} may have taken effect. {REPEATING[rpc.method]}")
-            raise
+        with _advice(rpc.method):
+            call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=self.clock.monotonic_ms(), items=items)
+            while True:
+                while (pause_ms := self._pause_ms(call)) > 0:
+                    self.clock.pause(pause_ms)
+                timeout_ms = call.begin_attempt(self.clock.monotonic_ms())
+                end = self._end_of(call, self.transport.ask(rpc, request, timeout_ms=timeout_ms))
+                if end is not None:
+                    return end
 
-    def _ask(
+    async def ask_on_loop(
         self,
         rpc: Rpc[RequestT, ReplyT],
         request: RequestT,
+        *,
         deadlines: Deadlines,
-        items: Callable[[ReplyT], Iterable[ReplyFields]] | None,
+        items: Callable[[ReplyT], Iterable[ReplyFields]] | None = None,
     ) -> ReplyT:
-        now_ms = self.clock.monotonic_ms()
-        call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
-        while True:
-            now_ms = self._wait_until_due(call, now_ms)
-            answer = self.transport.ask(rpc, request, timeout_ms=call.begin_attempt(now_ms))
-            now_ms = self.clock.monotonic_ms()
-            end = call.on_answer(answer, now_ms=now_ms, jitter=self.random_source.fraction())
-            if not isinstance(answer, Loss):
-                self.throttle.note(rpc.method, answer.throttle_ms, now_ms, is_refused=end is not answer)
-            if end is not answer or self.answers.is_troubled:
-                said = answer if isinstance(answer, Loss) else call.verdict_of(answer)
-                self.answers.note(rpc.method, said, now_ms)
-            if isinstance(end, TransactionError):
-                raise end
-            if end is not None:
-                return end
+        """Do the same as `ask` on the loop of the running task, which other tasks use meanwhile."""
+        with _advice(rpc.method):
+            open_loop = self.open_loop or AsyncioLoop
+            loop = open_loop()
+            call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=self.clock.monotonic_ms(), items=items)
+            while True:
+                while (pause_ms := self._pause_ms(call)) > 0:
+                    await _timer(loop, pause_ms)
+                timeout_ms = call.begin_attempt(self.clock.monotonic_ms())
+                answer = await _attempt(self.transport_on(open_loop), loop, call, timeout_ms)
+                end = self._end_of(call, answer)
+                if end is not None:
+                    return end
 
-    def _wait_until_due(self, call: RetryingCall[Any, Any], now_ms: int) -> int:
-        """Wait until the due attempt may start; return the time."""
-        while True:
-            self.throttle.hold(call, now_ms)
-            assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
-            if call.due_ms <= now_ms:
-                return now_ms
-            self.clock.pause(call.due_ms - now_ms)
-            now_ms = self.clock.monotonic_ms()
+    def _end_of(self, call: RetryingCall[RequestT, ReplyT], answer: ReplyT | Loss) -> ReplyT | None:
+        """Return the reply with which a call ends, or None if another attempt is due. Raises: its failure."""
+        now_ms, method = self.clock.monotonic_ms(), call.rpc.method
+        end = call.on_answer(answer, now_ms=now_ms, jitter=self.random_source.fraction())
+        if not isinstance(answer, Loss):
+            self.throttle.note(method, answer.throttle_ms, now_ms, is_refused=end is not answer)
+        if end is not answer or self.answers.is_troubled:
+            said = answer if isinstance(answer, Loss) else call.verdict_of(answer)
+            self.answers.note(method, said, now_ms)
+        if isinstance(end, TransactionError):
+            raise end
+        return end
+
+    def _pause_ms(self, call: RetryingCall[Any, Any]) -> int:
+        """Return the time until the due attempt may start (ms); 0 or less = it may start now."""
+        now_ms = self.clock.monotonic_ms()
+        self.throttle.hold(call, now_ms)
+        assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
+        return call.due_ms - now_ms
 
     def close(self) -> None:
         """Close the transports; later calls are refused. A fork leaves those of its parent alone."""
@@ -296,6 +308,57 @@ class Connection:
                 transport.close()
             for contact in stood_aside:
                 contact.release()
+
+
+@contextmanager
+def _advice(method: Method) -> Iterator[None]:
+    """Tell from each exception of a call whether it is safe to repeat it."""
+    try:
+        yield
+    except OutcomeUnknown as error:
+        error.action = REPEATING.get(method, error.action)
+        raise
+    except TransactionError:
+        raise
+    except BaseException as interruption:
+        if method in REPEATING:
+            interruption.add_note(f"{method} may have taken effect. {REPEATING[method]}")
+        raise
+
+
+async def _timer(loop: Loop, pause_ms: int) -> None:
+    waiter = asyncio.get_running_loop().create_future()
+    timer = loop.call_after(pause_ms, partial(_settle, waiter, None))
+    try:
+        await waiter
+    finally:
+        timer.cancel()
+
+
+async def _attempt(
+    transport: Transport, loop: Loop, call: RetryingCall[RequestT, ReplyT], timeout_ms: int
+) -> ReplyT | Loss:
+    """Make one attempt. An attempt that its transport never reports counts as lost."""
+    waiter: asyncio.Future[ReplyT | Loss] = asyncio.get_running_loop().create_future()
+    lost = Loss("DEADLINE_EXCEEDED", "the attempt was never reported back")
+    timer = loop.call_after(timeout_ms + ATTEMPT_GRACE_MS, partial(_settle, waiter, lost))
+    attempt = transport.start(
+        call.rpc,
+        call.request,
+        timeout_ms=timeout_ms,
+        on_done=lambda answer: loop.call_soon(partial(_settle, waiter, answer)),
+    )
+    try:
+        return await waiter
+    finally:
+        timer.cancel()
+        if waiter.cancelled():
+            attempt.cancel()
+
+
+def _settle(waiter: asyncio.Future[T], answer: T) -> None:
+    if not waiter.done():
+        waiter.set_result(answer)
 
 
 def client_id_for(kind: str, name: str | None) -> str:

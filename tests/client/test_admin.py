@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import getmembers, isfunction, signature
+from typing import Any
+
 import pytest
 
 from coordinator_api.v1 import admin_pb2
 from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_client import Admin, Identity, NextEvent, OutcomeUnknown, Rejected, Retriable, calls
+from coordinator_client import (
+    Admin,
+    AsyncAdmin,
+    Identity,
+    NextEvent,
+    OutcomeUnknown,
+    Rejected,
+    Retriable,
+    TopicPartition,
+    calls,
+)
 from coordinator_client.repeating import REPEATING
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
 from tests.client.world import Fault, World
 
 
-@pytest.fixture
-def admin(world: World) -> Admin:
-    return Admin(world.connection(), deadline_ms=1_000)
+class AdminView:
+    """`AsyncAdmin` with the face of `Admin`: each call is run to its end."""
+
+    def __init__(self, admin: AsyncAdmin, world: World) -> None:
+        self._admin = admin
+        self._world = world
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        call = getattr(self._admin, name)
+        return lambda *args, **kwargs: self._world.run(call(*args, **kwargs))
+
+
+@pytest.fixture(params=[Admin, AsyncAdmin])
+def admin(request: pytest.FixtureRequest, world: World) -> Any:
+    made = request.param(world.connection(), deadline_ms=1_000)
+    return made if isinstance(made, Admin) else AdminView(made, world)
+
+
+def test_both_shells_have_the_same_calls() -> None:
+    def calls_of(shell: type) -> dict[str, str]:
+        return {name: str(signature(call)) for name, call in getmembers(shell, isfunction) if name[0] != "_"}
+
+    assert calls_of(Admin) == calls_of(AsyncAdmin)
+    assert len(calls_of(Admin)) > 40
 
 
 def test_a_topic_is_created_and_described(admin: Admin, world: World) -> None:
@@ -190,13 +226,15 @@ def test_each_call_that_changes_something_says_whether_it_is_safe_to_repeat() ->
         Method.END_TXN,
         Method.TRANSACT,
         Method.TXN_OFFSET_COMMIT,
+        Method.TXN_SHARE_ACKNOWLEDGE,
     }
-    of_members = {Method.LEAVE_GROUP}
+    of_members = {Method.LEAVE_GROUP, Method.SHARE_FETCH, Method.SHARE_ACKNOWLEDGE}
     mutating = {rpc.method for rpc in vars(calls).values() if isinstance(rpc, calls.Rpc) and rpc.is_mutating}
     assert mutating - of_producers - of_members <= set(REPEATING)
 
 
-def test_an_interrupted_call_says_whether_it_is_safe_to_repeat(admin: Admin, world: World) -> None:
+def test_an_interrupted_call_says_whether_it_is_safe_to_repeat(world: World) -> None:
+    admin = Admin(world.connection())
     world.interrupts[Method.CREATE_TOPICS] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt) as caught:
         admin.create_topic("new", 1)
@@ -212,6 +250,81 @@ def test_a_call_without_an_answer_says_whether_it_is_safe_to_repeat(world: World
     world.fault(Method.DELETE_TOPICS, *[Fault.LOST_REPLY] * 100)
     with pytest.raises(OutcomeUnknown, match="unless the topic may have been created anew meanwhile"):
         admin.delete_topic("t")
+
+
+# Ending transactions, and the server itself.
+
+
+def test_transactions_are_aborted_in_as_many_requests_as_needed(admin: Admin, world: World) -> None:
+    done = admin_pb2.TransactionActResult(
+        transactional_id="a", state="Ongoing", fenced_producer_id=7, fenced_producer_epoch=2, partition_count=3
+    )
+    done.age_ms = 50
+    refused = admin_pb2.TransactionActResult(
+        error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, error_class=6, error_message="no id b", transactional_id="b"
+    )
+    world.answer(Method.ABORT_TRANSACTIONS, admin_pb2.AbortTransactionsResponse(results=[done], remaining=1))
+    world.answer(Method.ABORT_TRANSACTIONS, admin_pb2.AbortTransactionsResponse(results=[refused]))
+    first, second = admin.abort_transactions(prefix="a", older_than_ms=30)
+    assert (first.fenced, first.age_ms, first.partition_count, first.refusal) == (Identity(7, 2), 50, 3, None)
+    assert (second.fenced, second.transactional_id) == (None, "b")
+    assert isinstance(second.refusal, Rejected)
+    asked, again = world.requests(Method.ABORT_TRANSACTIONS)
+    assert (asked.selector.transactional_id_prefix, asked.selector.older_than_ms) == ("a", 30)
+    assert asked.header.request_id != again.header.request_id
+
+
+def test_a_dry_run_asks_once(admin: Admin, world: World) -> None:
+    result = admin_pb2.TransactionActResult(transactional_id="a", state="Ongoing")
+    world.answer(Method.ABORT_TRANSACTIONS, admin_pb2.AbortTransactionsResponse(results=[result], remaining=9))
+    assert len(admin.abort_transactions(prefix="a", dry_run=True)) == 1
+
+
+def test_producers_are_fenced_by_their_ids(admin: Admin, world: World) -> None:
+    result = admin_pb2.TransactionActResult(transactional_id="a", state="Empty", fenced_producer_id=7)
+    world.answer(Method.FENCE_PRODUCERS, admin_pb2.FenceProducersResponse(results=[result]))
+    (fenced,) = admin.fence_producers(["a"])
+    assert (fenced.fenced, fenced.age_ms) == (Identity(7, 0), None)
+    with pytest.raises(TypeError, match=r"as in \['a'\]"):
+        admin.fence_producers("a")
+
+
+def test_hanging_transactions_are_listed_and_aborted(admin: Admin, world: World) -> None:
+    found = admin_pb2.HangingTransaction(topic="t", partition=1, producer_id=7, start_offset=4, reason="not_open")
+    world.answer(Method.LIST_HANGING_TRANSACTIONS, admin_pb2.ListHangingTransactionsResponse(transactions=[found]))
+    (hanging,) = admin.list_hanging_transactions()
+    assert (hanging.partition, hanging.identity, hanging.reason) == (TopicPartition("t", 1), Identity(7, 0), "not_open")
+    world.answer(Method.ABORT_HANGING_TRANSACTIONS, admin_pb2.AbortHangingTransactionsResponse(aborted=[found]))
+    assert admin.abort_hanging_transactions("t", 1, producer_id=7) == [hanging]
+
+
+def test_shards_and_backups_are_described(admin: Admin, world: World) -> None:
+    shard = admin_pb2.ShardDescription(coordinator="groups", shard=3, state="failed", reason="broken")
+    disk = admin_pb2.DiskDescription(free_bytes=5, free_bytes_min=4)
+    for _ in range(2):
+        world.answer(Method.LIST_SHARDS, admin_pb2.ListShardsResponse(shards=[shard], disk=disk))
+    (found,) = admin.list_shards()
+    assert (found.shard, found.coordinator_epoch, found.reason) == (3, None, "broken")
+    assert admin.describe_disk().free_bytes == 5
+    world.answer(Method.LOAD_SHARD, admin_pb2.LoadShardResponse(shard=shard))
+    assert admin.load_shard("groups", 3) == found
+    world.answer(Method.UNLOAD_SHARD, admin_pb2.UnloadShardResponse(shard=shard))
+    assert admin.unload_shard("groups", 3) == found
+    backup = admin_pb2.BackupDescription(name="b", state="copying", size_bytes=9)
+    world.answer(Method.CREATE_BACKUP, admin_pb2.CreateBackupResponse(backup=backup))
+    assert admin.create_backup(is_independent=True).size_bytes == 9
+    world.answer(Method.LIST_BACKUPS, admin_pb2.ListBackupsResponse(backups=[backup]))
+    assert [each.name for each in admin.list_backups()] == ["b"]
+    assert world.requests(Method.CREATE_BACKUP)[0].independent
+
+
+def test_sinks_are_described_and_their_members_given_up(admin: Admin, world: World) -> None:
+    sink = txn.SinkDescription(sink="s", members=[txn.SinkMemberDescription(producer_id=7, state="open")])
+    world.answer(Method.DESCRIBE_SINKS, txn.DescribeSinksResponse(sinks=[sink]))
+    (found,) = admin.describe_sinks(["s"])
+    assert (found.name, found.members[0].identity) == ("s", Identity(7, 0))
+    world.answer(Method.ABORT_BATCH, txn.AbortBatchResponse(member_count=1))
+    assert admin.abort_sink("s") == 1
 
 
 def test_an_exception_at_each_line_of_a_call_leaves_the_next_ones_as_they_are() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 from coordinator_client import (
     Abortable,
     Admin,
+    AsyncAdmin,
     BatchReader,
     Consumer,
     Fenced,
@@ -66,6 +68,31 @@ def wait_for_abort(server: ServerProcess, transactional_id: str) -> None:
         for _ in looks("the state of the transaction"):
             if admin.describe_transaction(transactional_id).state == "CompleteAbort":
                 return
+
+
+async def test_an_asyncio_administrator_asks_many_questions_at_once(shared: ServerProcess, topic: str) -> None:
+    async with AsyncAdmin(shared.address) as admin:
+        answers = await asyncio.gather(*[admin.describe_topic(topic) for _ in range(20)], admin.list_shards())
+        assert {answer.name for answer in answers[:-1]} == {topic}
+        assert {shard.state for shard in answers[-1]} == {"active"}
+        assert (await admin.describe_disk()).is_low is False
+        assert (await admin.describe_limits()).batch_bytes_max > 0
+        with pytest.raises(Rejected, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await admin.delete_topic("none")
+
+
+def test_an_open_transaction_is_aborted_by_an_administrator(shared: ServerProcess, topic: str) -> None:
+    with Producer(shared.address, transactional_id=topic) as producer, Admin(shared.address) as admin:
+        with pytest.raises(Abortable), producer.transaction() as txn:
+            txn.send(topic, b"x")
+            txn.flush()
+            (would,) = admin.abort_transactions([topic], dry_run=True)
+            (ended,) = admin.abort_transactions([topic])
+        assert (would.state, ended.partition_count) == ("Ongoing", 1)
+        (refused,) = admin.abort_transactions([topic])
+        assert isinstance(refused.refusal, Rejected)
+        assert admin.list_hanging_transactions() == []
+    assert values(shared, topic) == []
 
 
 @pytest.mark.parametrize("encoding", ["records", "arrow"])

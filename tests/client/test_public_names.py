@@ -27,12 +27,14 @@ PUBLIC = [
     "Acl",
     "AclFilter",
     "Admin",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncPreparedTransaction",
     "AsyncProducer",
     "AsyncRebalanceListener",
     "AsyncShareConsumer",
     "AsyncTransaction",
+    "BackupDescription",
     "BatchReader",
     "BlockingTransaction",
     "CommitFailed",
@@ -43,6 +45,8 @@ PUBLIC = [
     "ConsumerRecords",
     "CorruptBatch",
     "DeletedRecords",
+    "DiskDescription",
+    "EndedTransaction",
     "Fenced",
     "FetchOptions",
     "FetchedBatch",
@@ -52,6 +56,7 @@ PUBLIC = [
     "GroupMember",
     "GroupMetadata",
     "GroupOffset",
+    "HangingListing",
     "Identity",
     "Misconfigured",
     "NextEvent",
@@ -83,11 +88,16 @@ PUBLIC = [
     "ResetTo",
     "ResourceType",
     "Retriable",
+    "ServerLimits",
+    "ShardDescription",
     "ShareConsumer",
     "ShareConsumerConfig",
     "ShareConsumerOptions",
+    "ShareGroupOffset",
     "ShareRecord",
     "ShareRecords",
+    "SinkListing",
+    "SinkMemberListing",
     "Skipped",
     "Snapshot",
     "Tls",
@@ -162,11 +172,12 @@ ELSEWHERE = {
     "producer_id_expiration_ms",
     "retention_bytes",
     "retention_ms",
+    "share_auto_offset_reset",
     "timestamp_after_max_ms",
     "validate_payload",
     "with",
 }
-"""A logger, an argument of a callback, settings of topics and of the server, and a word of Python."""
+"""A logger, an argument of a callback, settings of topics, groups and the server, and a word of Python."""
 QUOTED = re.compile(r"`([a-z_][a-z0-9_]*)(?:=[^`]*)?`")
 
 
@@ -219,4 +230,4 @@ def test_every_error_is_a_transaction_error_with_an_action_of_its_own() -> None:
         if inspect.isclass(thing := getattr(coordinator_client, name)) and issubclass(thing, Exception)
     ]
     assert all(issubclass(kind, TransactionError) for kind in kinds)
-    assert len({kind.action for kind in kinds}) == len(kinds) == 12
+    assert len({kind.action for kind in kinds}) == len(kinds) == 13

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import coordinator_client
 from coordinator_client import (
     Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
     Connection,
@@ -143,7 +144,9 @@ async def bound(label: str, world: World) -> Callable[..., Any]:
         async_txn = AsyncProducer(connection, transactional_id="p").transaction()
         await async_txn.__aenter__()
         return getattr(async_txn, method)  # type: ignore[no-any-return]
-    made: Any = {"Admin": Admin, "Producer": Producer, "AsyncProducer": AsyncProducer}.get(owner)
+    made: Any = {"Admin": Admin, "AsyncAdmin": AsyncAdmin, "Producer": Producer, "AsyncProducer": AsyncProducer}.get(
+        owner
+    )
     if made is None:
         made = {"Consumer": Consumer, "AsyncConsumer": AsyncConsumer}[owner]
         consumer = made(connection, group_id="g")

@@ -9,7 +9,7 @@ from typing import Final
 
 from coordinator_api.v1 import admin_pb2
 from coordinator_client.admin.admin import Admin, TopicDescription
-from coordinator_client.admin.observing import TransactionListing
+from coordinator_client.admin.transaction_admin import TransactionListing
 from coordinator_client.calls import DESCRIBE_LIMITS, LIST_SHARDS
 from coordinator_client.transport.connection import Connection
 from coordinator_runtime.clock import Clock

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import calls
-from coordinator_client.admin.admin import Admin, TopicDescription, TopicSetting
+from coordinator_client.admin.admin import Admin, TopicDescription
 from coordinator_client.admin.observing import (
     HeldSnapshot,
     PartitionListing,
@@ -24,6 +24,7 @@ from coordinator_client.admin.observing import (
     ServerSetting,
     TransactionPage,
 )
+from coordinator_client.admin.topic_admin import TopicSetting
 from coordinator_client.descriptions import (
     GroupDescription,
     GroupLag,

@@ -1,5 +1,15 @@
 """Client SDK: producers, consumers, readers and administration.
 
+Most programs need these names:
+
+- `Producer`, `AsyncProducer`: send records, in transactions or without;
+- `Consumer`, `AsyncConsumer`: read as a member of a group;
+- `read`: iterate over the records of a topic;
+- `Admin`, `AsyncAdmin`: topics, groups, transactions, access control lists, shards and backups;
+- `stable_id`: the transactional id of this instance;
+- `Tls`: certificates and tokens;
+- `TransactionError`: base of all errors; `errors` has the reaction to each.
+
 ```python
 from coordinator_client import Producer, read
 
@@ -45,6 +55,7 @@ Look at:
 - `ShareConsumer`: poll, accept, release, reject, renew, commit; with `Transaction.acknowledge` each record counts once;
 - `ShareConsumerConfig`: the settings of a share consumer;
 - `errors`: the exceptions, and the reaction to each.
+docs/sdk.md has recipes. `ProducerConfig` and `ConsumerConfig` document all settings.
 
 For maintainers: each kind of client is a core without clock, socket and thread, in two shells, blocking and asyncio. A
 shell drives its core. It sets a goal, starts the attempts that `transmissions` returns, and waits for an answer or for
@@ -125,6 +136,7 @@ from coordinator_client.errors import (
     Unreachable,
 )
 from coordinator_client.producer.async_producer import AsyncPreparedTransaction, AsyncProducer, AsyncTransaction
+from coordinator_client.producer.batching import SentRecord
 from coordinator_client.producer.producer import PreparedTransaction, Producer, Transaction
 from coordinator_client.producer.shell import ProducerConfig, ProducerOptions
 from coordinator_client.reading.batch_reader import BatchReader, FetchOptions, PartitionRange
@@ -135,6 +147,7 @@ from coordinator_client.share.acquired import AcknowledgeType, ShareRecord, Shar
 from coordinator_client.share.async_share_consumer import AsyncShareConsumer
 from coordinator_client.share.config import ShareConsumerConfig, ShareConsumerOptions
 from coordinator_client.share.share_consumer import ShareConsumer
+from coordinator_client.stable_id import stable_id
 from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import GroupMetadata, Identity, OffsetAndMetadata, TopicPartition
@@ -217,6 +230,7 @@ __all__ = [
     "ResetTo",
     "ResourceType",
     "Retriable",
+    "SentRecord",
     "ServerLimits",
     "ServerSetting",
     "ShardDescription",
@@ -243,4 +257,5 @@ __all__ = [
     "Unreachable",
     "plan_ranges",
     "read",
+    "stable_id",
 ]

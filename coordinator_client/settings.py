@@ -12,6 +12,7 @@ reader that skips loses records, and only their owner can decide that this is be
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from types import MappingProxyType
@@ -77,10 +78,20 @@ def check_durations(
             raise refuse(name, value, f"must be between {least} and {DURATION_MS_MAX} milliseconds")
 
 
+_OF_TIMES: Final = MappingProxyType(
+    {
+        datetime.datetime: "; of a datetime write int(moment.timestamp() * 1000)",
+        datetime.timedelta: "; of a timedelta write span // timedelta(milliseconds=1)",
+    }
+)
+"""Advice by the type of a value that is no number."""
+
+
 def _whole(name: str, value: object, rule: str) -> int:
     # True and False are ints to Python, but not times.
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} is {value!r} and must be {rule}")
+        advice = _OF_TIMES.get(type(value), "")
+        raise TypeError(f"{name} is {value!r} and must be {rule}{advice}")
     return value
 
 

@@ -100,6 +100,11 @@ class MemberShell(Generic[CoreT]):
         """Drive the core."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        group = "" if self._settings.group_id is None else f", group_id={self._settings.group_id!r}"
+        state = ", closed" if self.is_closed else ""
+        return f"{type(self).__name__}({self._connection.endpoint!r}{group}{state})"
+
     @property
     def is_closed(self) -> bool:
         """True if `close` was called."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from coordinator_client.calls import Patience, Reply
-from coordinator_client.errors import Abortable, Loss, Rejected, TransactionError, rejected
+from coordinator_client.errors import Abortable, Loss, OutcomeUnknown, Rejected, TransactionError, rejected
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
 from coordinator_client.process import keep_memory_of_batches
+from coordinator_client.producer.batching import SentRecord
 from coordinator_client.producer.progress import FAILURE
+from coordinator_client.producer.rules import unawaited_sends
 from coordinator_client.producer.shell import (
+    ATTEMPTS,
     OPEN,
     OUTCOME,
     PREPARED,
@@ -42,6 +45,9 @@ _CALLS: Final = {
     Goal.RESOLVE: "resolve_outcome",
 }
 """Name of the call that works towards each goal."""
+
+
+T = TypeVar("T")
 
 
 class AsyncProducer(ProducerShell):
@@ -117,6 +123,32 @@ class AsyncProducer(ProducerShell):
             self._check_transactional()
         return AsyncTransaction(self)
 
+    async def begin(self) -> AsyncTransaction:
+        """Open a transaction and return it, for code that cannot use an `async with` statement. End it with
+        `AsyncTransaction.commit` or `AsyncTransaction.abort`. See `Producer.begin`."""
+        return await self.transaction().__aenter__()
+
+    async def run(self, work: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = ATTEMPTS) -> T:
+        """Call `work` with a transaction, commit it, and return the result of `work`. Do it again if the transaction
+        was rolled back and can be repeated. See `Producer.run`."""
+        for attempts_left in range(attempts - 1, -1, -1):
+            result: list[T] = []
+            try:
+                async with self.transaction() as txn:
+                    result.append(await work(txn))
+                return result[0]
+            except OutcomeUnknown as error:
+                if not error.may_have_committed:
+                    raise
+                if await self.resolve_outcome():
+                    return result[0]
+                if not attempts_left:
+                    raise
+            except TransactionError as error:
+                if not self._repeats(error, attempts_left):
+                    raise
+        raise ValueError(f"attempts is {attempts} and must be at least 1")
+
     async def send(
         self,
         topic: str,
@@ -126,8 +158,9 @@ class AsyncProducer(ProducerShell):
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-    ) -> None:
-        """Take a record outside transactions; it is in the log once `flush` or `close` has returned.
+    ) -> SentRecord:
+        """Take a record outside transactions; it is in the log once `flush` or `close` has returned. The result has its
+        partition, and then its offset.
 
         `key` chooses the partition as Kafka does; records without a key go to the partitions in turn, batch by batch.
         `timestamp_ms` is Unix milliseconds, by default now.
@@ -135,7 +168,7 @@ class AsyncProducer(ProducerShell):
         Raises: Rejected or TypeError for a wrong call.
         """
         self._check_plain()
-        await self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
+        return await self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
 
     async def flush(self) -> None:
         """Return once everything sent so far is in the log.
@@ -192,7 +225,12 @@ class AsyncProducer(ProducerShell):
             if self._is_own:
                 self._connection.close()
 
-    async def _take(self, topic: str, row: Row, partition: int | None) -> None:
+    async def _take(
+        self, topic: str, row: Row, partition: int | None, promised: AsyncTransaction | None = None
+    ) -> SentRecord:
+        """Take a record. `promised`: the transaction that counts the sends whose coroutine was not awaited yet."""
+        if promised is not None:
+            promised._unawaited -= 1
         core = self._core
         if self._step is not None or (core.goal is not None and not self._is_learning):
             self._clear_up()
@@ -213,9 +251,11 @@ class AsyncProducer(ProducerShell):
             self._step = None
             raise
         self._step = None
+        sent = core.sender.waiting.newest
         if is_due:
             keep_memory_of_batches()
             await self._make_room()
+        return sent
 
     async def _make_room(self) -> None:
         """Send full batches, and wait until the buffer takes more. The record is already taken, so an interruption
@@ -422,6 +462,11 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
     """A transaction whose records become visible together or not at all. Made by `AsyncProducer.transaction`, used in
     an `async with` statement."""
 
+    def __init__(self, producer: AsyncProducer) -> None:
+        super().__init__(producer)
+        self._unawaited = 0
+        """Number of sends whose coroutine did not begin."""
+
     async def __aenter__(self) -> Self:
         """Open the transaction. The first one asks for an identity, as `AsyncProducer.init` does.
 
@@ -429,6 +474,9 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         OutcomeUnknown: the outcome of the last commit is unknown (`may_have_committed`; ask `resolve_outcome`), or the
         request for an identity or for a pending abort got no answer (try again).
         """
+        if self._is_open:
+            # `async with await producer.begin() as txn`: it is open already.
+            return self
         await self._producer._begin()
         self._opened_by = weakref.ref(asyncio.current_task() or self)
         self._is_open = True
@@ -449,15 +497,29 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
             if error is None:
                 self._check_not_given_up()
             return
-        self._is_open = False
         if error is not None:
+            self._is_open = False
             await self._producer._abort_because(error)
             return
+        await self.commit()
+
+    async def commit(self) -> int:
+        """Commit now, and return the commit sequence number; the end of an `async with` block then does nothing.
+
+        Raises: as the end of an `async with` block. Rejected if a send was not awaited; the transaction is then
+        aborted.
+        """
+        self._check_open()
+        self._is_open = False
+        if self._unawaited:
+            forgotten = unawaited_sends(self._unawaited)
+            await self._producer._abort_because(forgotten)
+            raise forgotten
         self.csn = await self._producer._commit()
         # This must be the last statement: an interruption before it leaves the outcome to `resolve_outcome`.
-        self._producer._give(OUTCOME, self.csn)
+        return self._producer._give(OUTCOME, self.csn)
 
-    async def send(
+    def send(
         self,
         topic: str,
         value: bytes | None,
@@ -466,13 +528,17 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-    ) -> None:
-        """Take a record; it is durable and visible once the `async with` block ended cleanly. See
+    ) -> Coroutine[Any, Any, SentRecord]:
+        """Take a record; it is durable and visible once the `async with` block ended cleanly. Await the result, which
+        has its partition and then its offset: a commit is refused while a send was not awaited. See
         `Transaction.send`."""
         if not self._is_open:
             self._check_open()
         producer = self._producer
-        await producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
+        row = producer._row(key, value, timestamp_ms, headers)
+        # Counted here and not in the coroutine, which never runs if its caller forgets the await.
+        self._unawaited += 1
+        return producer._take(topic, row, partition, self)
 
     async def flush(self) -> None:
         """Return once everything sent so far is durable, though not yet visible. Raises: as `send`."""

@@ -37,6 +37,8 @@ message. While the server flushes one request, the next is written and read."""
 
 _KNOWN_KEYS_MAX: Final = 4_096
 
+NO_OFFSET: Final = -1
+
 
 class Batches(Protocol):
     """The repeated field of a request that holds its batches."""
@@ -58,11 +60,51 @@ class BatchFormat:
     is_transactional: bool
 
 
+class BatchPlace(Struct, eq=False, gc=False):
+    """Place of one batch in the log, shared by the results of its sends."""
+
+    topic: str
+    partition: int
+    base_offset: int = NO_OFFSET
+    """Offset of its first record; `NO_OFFSET` = not known."""
+
+
+class SentRecord(Struct, frozen=True, eq=False, gc=False):
+    """Result of a send: the partition of the record, and its offset once that is known."""
+
+    _place: BatchPlace
+    _number: int
+
+    @property
+    def topic(self) -> str:
+        """Topic of the record."""
+        return self._place.topic
+
+    @property
+    def partition(self) -> int:
+        """Partition that was named, or chosen by the key."""
+        return self._place.partition
+
+    @property
+    def offset(self) -> int | None:
+        """Offset of the record, known once a commit or flush has returned; None before, and after a failure.
+
+        Also None for the last records of a transaction above `transact_bytes`, which go with the commit; they have an
+        offset if `flush` comes before it.
+        """
+        base = self._place.base_offset
+        return None if base == NO_OFFSET else base + self._number
+
+    def __repr__(self) -> str:
+        return f"SentRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset})"
+
+
 class SealedBatch(Struct, frozen=True, eq=False):
     """A batch that has been sent; every attempt sends the same bytes."""
 
     queue: PartitionQueue
     size_bytes: int
+    place: BatchPlace
     identity: Identity
     """Identity stamped into the batch."""
     base_sequence: int
@@ -78,16 +120,33 @@ class PartitionQueue:
     partition: int
     rows: list[Row] = field(default_factory=list)
     size_bytes: int = BATCH_OVERHEAD_BYTES
-    sealed: deque[tuple[list[Row], int]] = field(default_factory=deque)
-    """Batches that are cut and not sent: the records of each, and an upper bound of its bytes."""
+    place: BatchPlace = field(init=False)
+    """Place of the open batch."""
+    sealed: deque[tuple[list[Row], int, BatchPlace]] = field(default_factory=deque)
+    """Batches that are cut and not sent: the records of each, an upper bound of its bytes, and its place."""
     in_flight: SealedBatch | None = None
     next_sequence: int = 0
+
+    def __post_init__(self) -> None:
+        self.place = BatchPlace(self.topic.name, self.partition)
+
+    @property
+    def unsent_count(self) -> int:
+        """Number of records that were not sent."""
+        return len(self.rows) + sum(len(rows) for rows, _, _ in self.sealed)
+
+    def cut(self) -> None:
+        """Cut the open batch, and begin the next one."""
+        self.sealed.append((self.rows, self.size_bytes, self.place))
+        self.rows, self.size_bytes = [], BATCH_OVERHEAD_BYTES
+        self.place = BatchPlace(self.topic.name, self.partition)
 
     def drop_unsent(self) -> int:
         """Forget the waiting records; return their size in bytes."""
         dropped = self.size_bytes - BATCH_OVERHEAD_BYTES
-        dropped += sum(size_bytes - BATCH_OVERHEAD_BYTES for _, size_bytes in self.sealed)
+        dropped += sum(size_bytes - BATCH_OVERHEAD_BYTES for _, size_bytes, _ in self.sealed)
         self.rows, self.size_bytes = [], BATCH_OVERHEAD_BYTES
+        self.place = BatchPlace(self.topic.name, self.partition)
         self.sealed.clear()
         return dropped
 
@@ -148,6 +207,8 @@ class Accumulator:
         self.ready: dict[PartitionQueue, None] = {}
         """Partitions with a batch that can be sent now."""
         self._sent: dict[PartitionQueue, None] = {}
+        self.newest: SentRecord
+        """Result of the last send."""
         self.buffered_bytes = 0
         """Upper bound of the wire bytes of all records that wait or are in flight."""
 
@@ -192,7 +253,9 @@ class Accumulator:
                 queue = writer.queue_for(key, partition)
                 has_sealed = True
             self._open[queue] = writer
-        queue.rows.append(row)
+        rows = queue.rows
+        self.newest = SentRecord(queue.place, len(rows))
+        rows.append(row)
         queue.size_bytes += size
         self.buffered_bytes += size
         return has_sealed
@@ -221,7 +284,7 @@ class Accumulator:
         size_bytes, batch_format = 0, self._format
         producer_id, producer_epoch = identity
         for queue in list(self.ready):
-            rows, batch_bytes = queue.sealed[0]
+            rows, batch_bytes, place = queue.sealed[0]
             size_bytes += batch_bytes
             if taken and size_bytes > REQUEST_BYTES_MAX:
                 break
@@ -236,12 +299,17 @@ class Accumulator:
                 compression=batch_format.compression,
                 stamp=BatchStamp(producer_id, producer_epoch, sequence, batch_format.is_transactional),
             )
-            batch = SealedBatch(queue, batch_bytes, identity, sequence, message)
+            batch = SealedBatch(queue, batch_bytes, place, identity, sequence, message)
             # Wraps to 0 after SEQUENCE_MAX.
             queue.next_sequence = (sequence + len(rows)) & SEQUENCE_MAX
             queue.in_flight = batch
             taken.append(batch)
         return taken
+
+    @property
+    def unsent_count(self) -> int:
+        """Number of records that were taken and not sent."""
+        return sum(queue.unsent_count for queue in {*self._open, *self._with_sealed()})
 
     def settle(self, batch: SealedBatch) -> None:
         """Forget a batch that is in the log or never will be, so that its partition can send the next."""
@@ -306,8 +374,7 @@ class Accumulator:
     def _seal(self, opened: Iterable[tuple[PartitionQueue, TopicWriter]]) -> None:
         """Cut the open batches of these partitions; the caller removes them from the open ones."""
         for queue, writer in opened:
-            queue.sealed.append((queue.rows, queue.size_bytes))
-            queue.rows, queue.size_bytes = [], BATCH_OVERHEAD_BYTES
+            queue.cut()
             if queue.partition == writer.keyless:
                 # Records without a key move to the next partition once the batch that they shared is cut.
                 writer.keyless = (queue.partition + 1) % len(writer.queues)

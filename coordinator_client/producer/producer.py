@@ -5,18 +5,20 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from coordinator_client.calls import Patience, Reply
-from coordinator_client.errors import Abortable, Loss, Rejected, TransactionError
+from coordinator_client.errors import Abortable, Loss, OutcomeUnknown, Rejected, TransactionError
 from coordinator_client.flights import Transmission
 from coordinator_client.process import keep_memory_of_batches
+from coordinator_client.producer.batching import SentRecord
 from coordinator_client.producer.progress import FAILURE
 from coordinator_client.producer.shell import (
+    ATTEMPTS,
     OPEN,
     OUTCOME,
     PREPARED,
@@ -35,6 +37,8 @@ from coordinator_client.transport.transport import Transport
 from coordinator_client.values import Row
 
 _LONGEST_LOOK_MS: Final = 60_000
+
+T = TypeVar("T")
 
 
 class Producer(ProducerShell):
@@ -106,6 +110,43 @@ class Producer(ProducerShell):
         self._check_transactional()
         return Transaction(self)
 
+    def begin(self) -> Transaction:
+        """Open a transaction and return it, for code that cannot use a `with` statement. End it with
+        `Transaction.commit` or `Transaction.abort`.
+
+        Raises: as the beginning of `with producer.transaction()`.
+        """
+        return self.transaction().__enter__()
+
+    def run(self, work: Callable[[Transaction], T], *, attempts: int = ATTEMPTS) -> T:
+        """Call `work` with a transaction, commit it, and return the result of `work`. If the transaction was rolled
+        back and can be repeated (Abortable, Recoverable), do the same with another one, at most `attempts` times in
+        all.
+
+        `work` must have no effect other than its sends: it may be called several times. If the outcome of a commit is
+        unknown, the server is asked again.
+
+        Raises: the exception of `work`, after an abort; the error of the last attempt; OutcomeUnknown if the server
+        cannot be reached.
+        """
+        for attempts_left in range(attempts - 1, -1, -1):
+            result: list[T] = []
+            try:
+                with self.transaction() as txn:
+                    result.append(work(txn))
+                return result[0]
+            except OutcomeUnknown as error:
+                if not error.may_have_committed:
+                    raise
+                if self.resolve_outcome():
+                    return result[0]
+                if not attempts_left:
+                    raise
+            except TransactionError as error:
+                if not self._repeats(error, attempts_left):
+                    raise
+        raise ValueError(f"attempts is {attempts} and must be at least 1")
+
     def send(
         self,
         topic: str,
@@ -115,8 +156,9 @@ class Producer(ProducerShell):
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-    ) -> None:
-        """Take a record outside transactions; it is in the log once `flush` or `close` has returned.
+    ) -> SentRecord:
+        """Take a record outside transactions; it is in the log once `flush` or `close` has returned. The result has its
+        partition, and then its offset.
 
         `key` chooses the partition as Kafka does; records without a key go to the partitions in turn, batch by batch.
         `timestamp_ms` is Unix milliseconds, by default now. If a send is interrupted, its record may or may not reach
@@ -125,7 +167,7 @@ class Producer(ProducerShell):
         Raises: Rejected or TypeError for a wrong call.
         """
         self._check_plain()
-        self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
+        return self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
 
     def flush(self) -> None:
         """Return once everything sent so far is in the log.
@@ -189,7 +231,7 @@ class Producer(ProducerShell):
             if self._is_own:
                 self._connection.close()
 
-    def _take(self, topic: str, row: Row, partition: int | None) -> None:
+    def _take(self, topic: str, row: Row, partition: int | None) -> SentRecord:
         core = self._core
         if self._step is not None or core.goal is not None:
             self._clear_up()
@@ -204,6 +246,7 @@ class Producer(ProducerShell):
         except TransactionError:
             self._step = None
             raise
+        sent = core.sender.waiting.newest
         if is_due:
             # From here on the record is taken, and an interruption makes the transaction abort-only.
             self._step = SEND
@@ -213,6 +256,7 @@ class Producer(ProducerShell):
                 self._wait()
                 self._turn(SEND)
         self._step = None
+        return sent
 
     def _begin(self) -> None:
         self._clear_up()
@@ -358,6 +402,9 @@ class Transaction(TransactionShell[Producer]):
         OutcomeUnknown: the outcome of the last commit is unknown (`may_have_committed`; ask `resolve_outcome`), or the
         request for an identity or for a pending abort got no answer (try again).
         """
+        if self._is_open:
+            # `with producer.begin() as txn`: it is open already.
+            return self
         self._producer._begin()
         self._opened_by = weakref.ref(threading.current_thread())
         self._is_open = True
@@ -378,13 +425,22 @@ class Transaction(TransactionShell[Producer]):
             if error is None:
                 self._check_not_given_up()
             return
-        self._is_open = False
         if error is not None:
+            self._is_open = False
             self._producer._abort_because(error)
             return
+        self.commit()
+
+    def commit(self) -> int:
+        """Commit now, and return the commit sequence number; the end of a `with` block then does nothing.
+
+        Raises: as the end of a `with` block.
+        """
+        self._check_open()
+        self._is_open = False
         self.csn = self._producer._commit()
         # This must be the last statement: an interruption before it leaves the outcome to `resolve_outcome`.
-        self._producer._give(OUTCOME, self.csn)
+        return self._producer._give(OUTCOME, self.csn)
 
     def send(
         self,
@@ -395,8 +451,9 @@ class Transaction(TransactionShell[Producer]):
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-    ) -> None:
-        """Take a record; it is durable and visible once the `with` block ended cleanly.
+    ) -> SentRecord:
+        """Take a record; it is durable and visible once the `with` block ended cleanly. The result has its partition,
+        and then its offset.
 
         `key` chooses the partition as Kafka does; records without a key go to the partitions in turn, batch by batch.
         `timestamp_ms` is Unix milliseconds, by default now. After an interrupted send the transaction can only be
@@ -408,7 +465,7 @@ class Transaction(TransactionShell[Producer]):
         if not self._is_open:
             self._check_open()
         producer = self._producer
-        producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
+        return producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
 
     def flush(self) -> None:
         """Return once everything sent so far is durable, though not yet visible. Raises: as `send`."""

@@ -268,6 +268,8 @@ class TransactionEnd:
         ending.reply = reply
         progress = self._progress
         progress.csn = reply.csn
+        if isinstance(reply, txn.TransactResponse):
+            progress.sender.note_offsets(reply)
         progress.sender.drop()
         identity = ending.next_identity
         if identity is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from coordinator_client.errors import ABORTED_BY_SERVER, PASSING, TOPIC_GONE, TransactionError, failure
+from coordinator_client.errors import ABORTED_BY_SERVER, PASSING, TOPIC_GONE, TransactionError, failure, rejected
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 _C = ErrorClass
@@ -185,3 +185,12 @@ def unconfirmed_abort(
     )
     unknown.may_have_committed = True
     return unknown
+
+
+def unawaited_sends(count: int) -> TransactionError:
+    """Return the failure of a commit before which the caller forgot to await sends."""
+    sends = "a send was" if count == 1 else f"{count} sends were"
+    return rejected(
+        ErrorCode.INVALID_TXN_STATE,
+        f"{sends} not awaited, so the transaction lacks records and is aborted: write `await txn.send(...)`",
+    )

@@ -82,6 +82,8 @@ class Sender:
         """Offsets of consumers that commit with the transaction and were not sent yet."""
         self.acknowledgements: deque[TransactionAcknowledgements] = deque()
         """Records of share consumers that the transaction acknowledges and that were not sent yet."""
+        self.transacted: list[SealedBatch] = []
+        """Batches of the last Transact, in its order."""
         self.requests_in_flight = 0
         self.refresh_ms: int | None = None
         """Time of the next lookup of the known topics; None if no topic is known yet."""
@@ -138,10 +140,18 @@ class Sender:
         request.transactional_id = self._plan.transactional_id
         request.producer_id, request.producer_epoch = identity
         request.committed = True
-        self.waiting.take(identity, request.batches)
+        self.transacted = self.waiting.take(identity, request.batches)
         while self.offsets:
             fill_offsets(request.groups.add(), self.offsets.popleft())
         return request
+
+    def note_offsets(self, reply: txn.TransactResponse) -> None:
+        """Note the places of the batches of the last Transact. The answer has the place of a partition's first record
+        in the transaction, which is not in the batch if earlier ones were sent."""
+        for batch, result in zip(self.transacted, reply.results, strict=False):
+            if batch.base_sequence == 0:
+                batch.place.base_offset = result.first_offset
+        self.transacted = []
 
     def describe(self, topic: str, on_end: Callable[[TransactionError | None], None], now_ms: int) -> None:
         """Look up the partitions of a topic, and take records for it once they are known; `on_end` is then called."""
@@ -276,6 +286,7 @@ class Sender:
         for batch, result in zip(batches, reply.results, strict=True):
             what = class_of(Method.PRODUCE, result)
             if what is ErrorClass.NONE:
+                batch.place.base_offset = result.base_offset
                 self.waiting.settle(batch)
             elif what in PASSING:
                 again.append(batch)

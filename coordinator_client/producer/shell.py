@@ -15,6 +15,8 @@ has: the handle of a transaction, the outcome of a commit. The expression that r
 
 from __future__ import annotations
 
+import logging
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -24,8 +26,10 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar,
 from coordinator_client.calls import CUT_OFF_CLOSE_MS, Deadlines, Patience, Reply, timed_out
 from coordinator_client.encodings import ENCODING_NAMES
 from coordinator_client.errors import (
+    Abortable,
     Fenced,
     Loss,
+    Recoverable,
     TransactionError,
     check_here,
     failure,
@@ -35,6 +39,7 @@ from coordinator_client.errors import (
 )
 from coordinator_client.producer.batching import BatchFormat
 from coordinator_client.producer.core import ProducerCore
+from coordinator_client.producer.record import checked_headers, not_bytes
 from coordinator_client.producer.rules import closed_unknown, unconfirmed_abort
 from coordinator_client.producer.sending import CorePlan
 from coordinator_client.producer.state import ProducerStatus
@@ -45,7 +50,7 @@ from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection, client_id_for, connection_to
 from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_client.transport.transport import MESSAGE_BYTES_MAX, SESSION, Attempt, check_transport
-from coordinator_client.values import Headers, Identity, OffsetSource, Row
+from coordinator_client.values import Identity, OffsetSource, Row
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.compression import COMPRESSION_NAMES
 from coordinator_protocol.errors import ErrorClass, ErrorCode
@@ -203,6 +208,11 @@ def _refused(name: str, found: object, rule: str) -> TransactionError:
     return wrong_setting(name, found, rule)
 
 
+_DROPPED: Final = logging.getLogger("coordinator_client.dropped")
+
+ATTEMPTS: Final = 5
+"""Default number of transactions that `run` tries."""
+
 STEP: Final = "step"
 """Name of a step that changes the core."""
 SEND: Final = "send"
@@ -266,6 +276,25 @@ class ProducerShell:
         self._refused_for: Any = None
         """Open transaction because of which another one was refused."""
 
+    def __repr__(self) -> str:
+        plan, status = self._core.plan, self._core.status.name
+        name = "" if plan.transactional_id is None else f", transactional_id={plan.transactional_id!r}"
+        return f"{type(self).__name__}({self._connection.endpoint!r}{name}, status={status})"
+
+    def __del__(self) -> None:
+        """Warn of records that are lost, because the producer was neither flushed nor closed."""
+        core = self.__dict__.get("_core")
+        if core is None or core.status is ProducerStatus.CLOSED:
+            return
+        unsent, is_open = core.sender.waiting.unsent_count, core.status in OPEN
+        if not (unsent or is_open) or self._connection.is_of_a_parent:
+            return
+        records = "1 record" if unsent == 1 else f"{unsent} records"
+        lost = f"{records} not sent" if unsent else "an open transaction"
+        text = f"{self!r} was dropped with {lost}: close it, or use it in a `with` statement"
+        _DROPPED.warning("%s", text)
+        warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
+
     @property
     def identity(self) -> Identity | None:
         """Producer id and epoch of the current or next transaction; None before the first use."""
@@ -297,19 +326,23 @@ class ProducerShell:
         headers: Iterable[tuple[str, bytes | None]],
     ) -> Row:
         if type(value) is not bytes and value is not None:
-            raise _not_bytes("value", value)
+            raise not_bytes("value", value)
         if key is not None and type(key) is not bytes:
-            raise _not_bytes("key", key)
+            raise not_bytes("key", key)
         if timestamp_ms is None:
             timestamp_ms = self._clock.wall_ms()
         else:
             check_timestamp_ms("timestamp_ms", timestamp_ms)
-        return key, value, timestamp_ms, _checked_headers(headers) if headers else ()
+        return key, value, timestamp_ms, checked_headers(headers) if headers else ()
 
     def _learn(self, topic: str) -> None:
         """Set the goal to look up the partitions of a topic. Raises: Rejected for an invalid topic name."""
         check_here(check_topic_name, topic)
         self._core.learn(topic, self._clock.monotonic_ms())
+
+    def _repeats(self, error: TransactionError, attempts_left: int) -> bool:
+        """Return True if `run` does its work again after this error."""
+        return attempts_left > 0 and isinstance(error, Abortable | Recoverable)
 
     def _turn(self) -> object:
         """Hand the arrived answers to the core, and start the attempts that are due. Does not wait."""
@@ -486,6 +519,10 @@ class TransactionShell(Generic[ProducerT]):
         self.csn = 0
         """Commit sequence number, which orders all outcomes of one coordinator shard; 0 until the commit is done."""
 
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else f"committed, csn={self.csn}" if self.csn else "not open"
+        return f"{type(self).__name__}({state}) of {self._producer!r}"
+
     def commit_offsets(self, consumer: OffsetSource[BatchT], batch: BatchT) -> None:
         """Commit the consumer's next offsets after this batch together with the transaction, or not at all.
 
@@ -550,28 +587,3 @@ class PreparedShell(Generic[ProducerT]):
         self._producer = producer
         self.identity: Final = identity
         """Name of the transaction, unchanged by recovery: store it beside the decision, and look it up there."""
-
-
-def _checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
-    checked = tuple(headers)
-    for name, content in checked:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
-        if not name.isascii() and not name.isprintable():
-            _check_unicode(name)
-        if content is not None and type(content) is not bytes:
-            raise _not_bytes(f"the content of the header {name!r}", content)
-    return checked
-
-
-def _check_unicode(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise rejected(
-            ErrorCode.INVALID_RECORD, f"the name of a header {name!a} is not valid Unicode: half a character"
-        ) from None
-
-
-def _not_bytes(what: str, found: object) -> TypeError:
-    return TypeError(f"{what} must be bytes or None, not {type(found).__name__}; encode it first")

@@ -149,6 +149,9 @@ class Connection:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"Connection({self.endpoint!r})"
+
     @property
     def transport(self) -> Transport:
         """The transport for a caller that blocks its thread: a session then lives on the loop thread of this

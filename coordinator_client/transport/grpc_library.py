@@ -8,8 +8,12 @@ error instead.
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
+from contextvars import Context
 from typing import Final
+from weakref import WeakSet
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
@@ -23,6 +27,34 @@ from coordinator_protocol.errors import ErrorCode
 _NEVER_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
 """Prefixes of gRPC's reason for a call that found no connection. If a version of gRPC words it differently, the call
 counts as one that may have been carried out, which is the safe mistake."""
+
+
+_OF_GRPC: Final = "grpc."
+_TOLERANT: Final[WeakSet[asyncio.AbstractEventLoop]] = WeakSet()
+"""Loops that drop late events."""
+
+
+def drop_late_events(loop: asyncio.AbstractEventLoop) -> None:
+    """Let grpc.aio pass events to this loop even after it is closed; they are then dropped.
+
+    All loops of a process share one completion queue of grpc.aio. When a call is cancelled, grpc.aio tells its task at
+    once, but the event that completes the call comes a little later, and no task can wait for it. If `asyncio.run` has
+    closed the loop by then, the next loop takes the event from the queue and fails to pass it on: it prints a
+    traceback, and its own events wait behind that. Callbacks that are not grpc.aio's are refused as before.
+    """
+    if loop in _TOLERANT:
+        return
+    pass_on = loop.call_soon_threadsafe
+
+    def pass_in_time(
+        callback: Callable[..., object], *arguments: object, context: Context | None = None
+    ) -> asyncio.Handle | None:
+        if loop.is_closed() and (getattr(callback, "__module__", None) or "").startswith(_OF_GRPC):
+            return None
+        return pass_on(callback, *arguments, context=context)
+
+    loop.call_soon_threadsafe = pass_in_time  # type: ignore[assignment]
+    _TOLERANT.add(loop)
 
 
 def loss_of(status: grpc.StatusCode, details: str | None) -> Loss:

@@ -22,7 +22,7 @@ from coordinator_client.loops import AsyncioLoop
 from coordinator_client.process import THIS_PROCESS
 from coordinator_client.tls import Tls
 from coordinator_client.transport.cached_channel import CachedChannel, ChannelOptions
-from coordinator_client.transport.grpc_library import aio, grpc, loss_of
+from coordinator_client.transport.grpc_library import aio, drop_late_events, grpc, loss_of
 from coordinator_client.transport.session import SESSION_ENDED
 from coordinator_client.transport.transport import Attempt
 
@@ -155,6 +155,7 @@ class GrpcChannel:
 
     def __init__(self, endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> None:
         self._loop = loop.asyncio_loop
+        drop_late_events(self._loop)
         self._kept = CachedChannel(tls, partial(_open_aio_channel, endpoint), self._close_soon)
         # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[None]] = set()

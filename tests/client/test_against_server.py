@@ -9,6 +9,8 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -79,6 +81,46 @@ async def test_an_asyncio_administrator_asks_many_questions_at_once(shared: Serv
         assert (await admin.describe_limits()).batch_bytes_max > 0
         with pytest.raises(Rejected, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await admin.delete_topic("none")
+
+
+RUNS = """
+import asyncio, sys
+from coordinator_client import AsyncConsumer
+
+async def leave():
+    consumer = AsyncConsumer(sys.argv[1])
+    consumer.assign([(sys.argv[2], 0)])
+    # The next fetch waits on the server when this returns.
+    await consumer.poll(timeout_ms=50)
+    await consumer.close()
+
+for _ in range(10):
+    asyncio.run(leave())
+"""
+
+
+def test_loops_one_after_the_other_print_no_traceback(shared: ServerProcess, topic: str) -> None:
+    """A fetch is in flight when each loop ends, and is reported to grpc.aio while the next one runs."""
+    program = [sys.executable, "-c", RUNS, shared.address, topic]
+    done = subprocess.run(
+        program, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ":".join(sys.path)}
+    )
+    assert done.stderr == ""
+
+
+def test_results_of_sends_are_the_offsets_that_readers_see(shared: ServerProcess, topic: str) -> None:
+    with Producer(shared.address, transactional_id=topic) as producer:
+        with producer.transaction() as txn:
+            small = [txn.send(topic, b"%d" % number) for number in range(5)]
+        with producer.transaction() as txn:
+            large = [txn.send(topic, bytes(100_000)) for _ in range(20)]
+            txn.flush()
+    found = {(record.partition, record.offset) for record in read(topic, shared.address)}
+    assert {(each.partition, each.offset) for each in small + large} == found
+    with Producer(shared.address, transactional_id=topic) as producer, producer.transaction() as txn:
+        unflushed = [txn.send(topic, bytes(100_000), partition=0) for _ in range(20)]
+    seen = {record.offset for record in read(topic, shared.address) if record.partition == 0}
+    assert {each.offset for each in unflushed} - {None} < seen
 
 
 def test_an_open_transaction_is_aborted_by_an_administrator(shared: ServerProcess, topic: str) -> None:

@@ -88,6 +88,7 @@ PUBLIC = [
     "ResetTo",
     "ResourceType",
     "Retriable",
+    "SentRecord",
     "ServerLimits",
     "ShardDescription",
     "ShareConsumer",
@@ -122,6 +123,7 @@ PUBLIC = [
     "TransactionPage",
     "plan_ranges",
     "read",
+    "stable_id",
 ]
 
 

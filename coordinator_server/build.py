@@ -42,6 +42,7 @@ from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.readings import AllReadings, MetricsConfig, ServerNumbers
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
+from coordinator_server.metrics.topic_sizes import TopicSizes
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.observed import ServerObserved
 from coordinator_server.recent_events import RecentEvents
@@ -167,6 +168,7 @@ def build(
         answers=answers,
         of_backups=dict if backups is None else backups.readings,
         audit=audit,
+        topic_sizes=TopicSizes(opened.store),
         quotas=quotas.budgets,
     )
     observer = observe(core, commits, gatekeeper, numbers, audit, recent)

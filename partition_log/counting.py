@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from coordinator_protocol.batch import stored_bytes
 from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Store
 from partition_log.batches import batches
@@ -60,6 +61,25 @@ def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset:
     if at < stable:
         committed = _records_before(store, ordinal, head, stable, budget) - before
     return Counted(read.records + records, read.committed_records + committed, end)
+
+
+def removed_totals(store: Store, ordinal: int, head: PartitionHead) -> tuple[int, int]:
+    """Return the bytes and records before the log start, as the totals of the log count them. Their difference to the
+    totals is what the log holds now. Reads the headers of one index entry at most, under the view.
+
+    Raises LogDamaged, StoreDamaged, StoreUnreadable."""
+    start, end, totals = head.log_start_offset, head.log_end_offset, head.totals
+    if not start:
+        return 0, 0
+    stretch = next(stretches(store, ordinal, start), None)
+    if stretch is not None:
+        end, totals = stretch.last_offset + 1, stretch.totals
+    size, records = totals.size_bytes, totals.record_count
+    for header, encoded in batches(store, ordinal, start, end, headers_only=True):
+        # A marker is never cut, and may be the tail of a row.
+        size -= len(encoded) if header.is_control else stored_bytes(encoded)
+        records -= 0 if header.is_control else header.records_between(start, end)
+    return size, records
 
 
 def _count_each(

@@ -13,7 +13,7 @@ _SECTIONS: Final = {
     "Transactions": ("txn_coordinator_", "txn_sink_"),
     "Groups and offsets": ("txn_group_",),
     "Share partitions": ("txn_share_",),
-    "Partitions and reads": ("txn_topics", "txn_partition", "txn_read_"),
+    "Partitions and reads": ("txn_topic", "txn_partition", "txn_read_"),
     "Runtime": ("txn_runtime_",),
     "Store": ("txn_store_",),
     "Backups": ("txn_backup",),

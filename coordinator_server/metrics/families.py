@@ -238,6 +238,15 @@ FAMILIES: Final = (
         "acknowledged); gap (no record); aborted; log_start (removed from the log).",
     ),
     _gauge(
+        "txn_topic_bytes",
+        ("topic",),
+        "Bytes of batches that the topic holds, from its log starts on, with those of open and aborted transactions. "
+        "Some readings late after retention removed something.",
+    ),
+    _gauge(
+        "txn_topic_records", ("topic",), "Records that the topic holds, with those of open and aborted transactions."
+    ),
+    _gauge(
         "txn_topics",
         ("cleanup_policy",),
         "Topics by cleanup policy. Nothing compacts yet: topics with `compact` alone grow without a limit.",

@@ -161,6 +161,7 @@ class PartitionReading:
 
     topic: str
     partition: int
+    ordinal: int
     head: PartitionHead
     opened: tuple[OpenTransaction, ...]
     """Transactions that are open here, by first offset."""
@@ -222,7 +223,7 @@ def survey(runtime: Runtime, catalog: CatalogShard, partitions_max: int) -> Surv
         head = shard.durable_head(ordinal)
         assert head is not None, "a topic and its partitions are on disk together"
         opened = shard.durable_open_transactions(ordinal) if head.open_transactions else ()
-        standings.append(PartitionReading(topic, partition, head, tuple(opened)))
+        standings.append(PartitionReading(topic, partition, ordinal, head, tuple(opened)))
     total = sum(len(topic.partition_ordinals) for topic in topics)
     policies = Counter(topic.cleanup_policy for topic in topics)
     return Survey(policies, tuple(standings), max(0, total - partitions_max))

@@ -24,6 +24,7 @@ from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.shares import share_gauges
+from coordinator_server.metrics.topic_sizes import TopicSizes
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.security.audit import AuditLog
 from coordinator_server.traffic.answer_bytes import AnswerBytes
@@ -110,6 +111,7 @@ class AllReadings:
     answers: AnswerBytes
     of_backups: Callable[[], Readings]
     audit: AuditLog
+    topic_sizes: TopicSizes
     quotas: Budgets | None
     """Quotas of principals; None without quotas."""
     protocol: str
@@ -185,6 +187,7 @@ class AllReadings:
         return {
             **self._transactions(now_ms),
             **found.readings(now_ms),
+            **self.topic_sizes.readings(found.standings, is_last_cut=found.omitted > 0),
             **group_gauges(core.runtime, now_ms),
             **share_gauges(core.runtime),
             **self.lags.readings(now_ms),

@@ -31,14 +31,36 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             is_stacked=True,
         ),
         Panel(
-            "Records and bytes appended",
-            "What producers write; control records are markers.",
+            "Records appended",
+            "What producers write, per second; control records are markers.",
+            "ops",
+            [Query(rate("txn_partition_appended_records_total", "kind"), "{{kind}}")],
+        ),
+        Panel(
+            "Bytes appended",
+            "What producers write, per second.",
+            "Bps",
+            [Query(rate("txn_partition_appended_bytes_total", "kind"), "{{kind}}")],
+        ),
+        Panel(
+            "Bytes waiting to be checked",
+            "Payloads that a worker process decompresses before they are taken; at most 64 MiB.",
+            "bytes",
+            [Query(chosen("txn_partition_unchecked_bytes"), "waiting")],
+        ),
+        Panel(
+            "Bytes by topic",
+            "What each topic holds now.",
+            "bytes",
+            [Query(f"sum by (instance, topic) ({chosen('txn_topic_bytes')})", "{{topic}}")],
+            is_stacked=True,
+        ),
+        Panel(
+            "Records by topic",
+            "What each topic holds now.",
             "short",
-            [
-                Query(rate("txn_partition_appended_records_total", "kind"), "{{kind}} records/s"),
-                Query(rate("txn_partition_appended_bytes_total", "kind"), "{{kind}} bytes/s"),
-                Query(chosen("txn_partition_unchecked_bytes"), "bytes waiting to be checked"),
-            ],
+            [Query(f"sum by (instance, topic) ({chosen('txn_topic_records')})", "{{topic}}")],
+            is_stacked=True,
         ),
         Panel(
             "Records read",
@@ -300,14 +322,16 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             ],
         ),
         Panel(
-            "Records that go",
-            "Bytes removed behind log starts, by topic; and partitions that keep more than retention wants, because a"
-            " transaction is open.",
+            "Bytes removed",
+            "Removed behind log starts per second, by topic.",
             "Bps",
-            [
-                Query(rate("txn_partition_removed_bytes_total", "topic"), "{{topic}}"),
-                Query(chosen("txn_partition_retention_held_back"), "partitions held back"),
-            ],
+            [Query(rate("txn_partition_removed_bytes_total", "topic"), "{{topic}}")],
+        ),
+        Panel(
+            "Partitions that retention cannot shorten",
+            "They keep more than retention wants, because a transaction is open.",
+            "short",
+            [Query(chosen("txn_partition_retention_held_back"), "partitions")],
         ),
         Panel(
             "Calls that waited for what came before",
@@ -532,14 +556,12 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
                 Query(chosen("txn_partition_oldest_snapshot_age_seconds"), "seconds of the oldest"),
             ],
         ),
+        Panel("Bytes written", "Per second.", "Bps", [Query(rate("txn_store_write_bytes_total"), "written")]),
         Panel(
-            "Writes",
-            "Bytes per second, and writes that waited for compaction.",
-            "short",
-            [
-                Query(rate("txn_store_write_bytes_total"), "bytes per second"),
-                Query(rate("txn_store_write_stalls_total"), "stalls per second"),
-            ],
+            "Writes that waited",
+            "For compaction, per second.",
+            "ops",
+            [Query(rate("txn_store_write_stalls_total"), "waited")],
         ),
         Panel(
             "Shards and their loading",

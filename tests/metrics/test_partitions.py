@@ -8,6 +8,7 @@ import pytest
 
 from coordinator_protocol.marker import Outcome
 from coordinator_server.metrics.instruments import Histogram
+from coordinator_server.metrics.topic_sizes import TopicSizes
 from partition_log.requests import DeleteRecords, RecordsToDelete
 from partition_log.state import HIGH_WATERMARK, Isolation
 from tests.harness.group_calls import ANYBODY
@@ -144,3 +145,66 @@ def test_offsets_that_the_log_start_passed_are_counted(world: ObservedWorld) -> 
     world.delete_topic(TOPIC)
     world.settle()
     assert world.readings()["txn_partition_deleted_offsets_total"] == {}
+
+
+# Sizes of topics.
+
+
+def sizes(world: ObservedWorld, known: TopicSizes | None = None, **options) -> dict[str, dict]:
+    found = world.survey(**options)
+    return (known or TopicSizes(world.shelf.store)).readings(found.standings, is_last_cut=found.omitted > 0)
+
+
+def written(world: ObservedWorld, *values: str, partition: str = PARTITION) -> None:
+    world.produce(None, Identity(-1, -1), partition, list(values), sequence=-1)
+    world.settle()
+
+
+def delete_before(world: ObservedWorld, offset: int) -> None:
+    wanted = RecordsToDelete(partition_name(PARTITION), offset)
+    world.inside.log.delete_records(DeleteRecords((wanted,)), ANYBODY)
+    world.settle()
+
+
+def test_a_topic_has_the_size_of_its_partitions(world: ObservedWorld) -> None:
+    assert sizes(world) == {"txn_topic_bytes": {(TOPIC,): 0}, "txn_topic_records": {(TOPIC,): 0}}
+    written(world, "x", "y")
+    one = sizes(world)["txn_topic_bytes"][TOPIC,]
+    assert one > 2
+    written(world, "x", "y", partition="t-1")
+    world.ended(world.opened(), Outcome.ABORT)
+    both = sizes(world)
+    assert both["txn_topic_bytes"][TOPIC,] > 2 * one
+    assert both["txn_topic_records"] == {(TOPIC,): 5}, "markers are no records, and aborted records are"
+
+
+def test_what_is_before_the_log_start_does_not_count(world: ObservedWorld) -> None:
+    known = TopicSizes(world.shelf.store)
+    written(world, "aaaa", "bbbb")
+    world.ended(world.opened(), Outcome.COMMIT)
+    before = sizes(world, known)
+    written(world, "x", "y")
+    added = {name: found[TOPIC,] - before[name][TOPIC,] for name, found in sizes(world, known).items()}
+    delete_before(world, 4)
+    left = {name: found[TOPIC,] for name, found in sizes(world, known).items()}
+    assert left == added == {**added, "txn_topic_records": 2}
+    delete_before(world, HIGH_WATERMARK)
+    assert sizes(world, known) == {"txn_topic_bytes": {(TOPIC,): 0}, "txn_topic_records": {(TOPIC,): 0}}
+    world.crash()
+    assert sizes(world)["txn_topic_records"] == {(TOPIC,): 0}
+
+
+def test_a_topic_that_was_looked_at_in_part_is_left_out(world: ObservedWorld) -> None:
+    world.create_topic("u", 3)
+    assert sizes(world, partitions_max=3)["txn_topic_bytes"].keys() == {(TOPIC,)}
+
+
+def test_log_starts_are_looked_up_in_turns(world: ObservedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator_server.metrics.topic_sizes.LOOKS_MAX", 1)
+    known = TopicSizes(world.shelf.store)
+    for partition in ("t-0", "t-1"):
+        written(world, "x", partition=partition)
+        wanted = RecordsToDelete(partition_name(partition), HIGH_WATERMARK)
+        world.inside.log.delete_records(DeleteRecords((wanted,)), ANYBODY)
+        world.settle()
+    assert [sizes(world, known)["txn_topic_records"][TOPIC,] for _ in range(3)] == [1, 0, 0]

@@ -4,6 +4,7 @@ its block is marked as one that cannot be, and ops/checks.md says why."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +21,7 @@ from tests.docs.fences import PROGRAMS
 from tests.harness.long_cases import one_in
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.harness.tools import require_tool
-from tests.ops.files import OPS, RUNBOOKS, Block, blocks, documents
+from tests.ops.files import ALERT_RULES, OPS, RUNBOOKS, Block, blocks, documents
 from tests.ops.prometheus_process import free_port, metrics_address
 from tests.ops.test_alerts_fire import leave_one_hanging, server_of
 from tests.server.producer_by_wire import ProducerByWire
@@ -28,6 +29,25 @@ from tests.server.producer_by_wire import ProducerByWire
 RUNBOOK_BLOCKS = [block for path in sorted(RUNBOOKS.glob("*.md")) for block in blocks(f"runbooks/{path.name}")]
 RUN_HERE = [block for block in RUNBOOK_BLOCKS if block.language == "sh"]
 README_BLOCKS = [block for block in blocks("README.md") if block.language == "sh"]
+
+
+LABELS = {"topic": "orders", "partition": "0", "group": "billing"}
+"""Labels of an alert about the ordinary world, which the commands take as `$topic` and so on."""
+
+
+def labels_of(alert: str) -> set[str]:
+    """The labels that the words of the alert use."""
+    rules = [rule for rule in ALERT_RULES.read_text().split("- alert: ") if rule.startswith(f"{alert}\n")]
+    return {label for rule in rules for label in re.findall(r"\$labels\.(\w+)", rule)}
+
+
+def test_names_in_commands_are_labels_of_the_alert() -> None:
+    for block in RUNBOOK_BLOCKS:
+        named = {name for command in block.commands for name in re.findall(r"\$(\w+)", command)}
+        alert = Path(block.document).stem
+        assert named <= labels_of(alert) & LABELS.keys(), f"{block} takes {named} from {labels_of(alert)}"
+        text = (OPS / block.document).read_text()
+        assert all(f"`${name}`" in text for name in named), f"{block} does not say where {named} come from"
 
 
 def is_harmless(block: Block) -> bool:
@@ -161,7 +181,7 @@ def run(command: str, server: ServerProcess, directory: Path, *, status: int = 0
             command.replace("127.0.0.1:9464", metrics_address(server)).replace("127.0.0.1:7070", server.address),
         ],
         cwd=directory,
-        env=environment() | {"TXNCTL_SERVER": server.address},
+        env=environment() | LABELS | {"TXNCTL_SERVER": server.address},
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
+from coordinator_client import read
 from tests.docs.fences import ROOT
 from tests.harness.flights import require_flights
+from tests.ops.prometheus_process import free_port
 
 
 def run_example(name: str, *arguments: str) -> list[str]:
@@ -50,3 +58,47 @@ def test_flights_are_copied_and_a_second_run_finds_nothing_left(endpoint: str) -
     assert run_example("copy_exactly_once.py", "--server", endpoint) == [
         "copied 0 records of flights-in to flights-out",
     ]
+
+
+@pytest.mark.slow
+def test_a_worker_does_each_job_once(endpoint: str) -> None:
+    assert run_example("worker.py", endpoint, "--jobs", "20") == ["done: 20", "results: 20"]
+    assert run_example("worker.py", endpoint, "--jobs", "5") == ["done: 5", "results: 25"]
+
+
+@pytest.fixture(scope="module")
+def fastapi(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with FastAPI, which nothing else here needs."""
+    folder = tmp_path_factory.mktemp("fastapi")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "fastapi", "uvicorn"]
+    if find_spec("pip") is None:
+        pytest.skip("the request handlers are not tried: there is no pip here to install FastAPI")
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"the request handlers are not tried: FastAPI cannot be installed ({done.stderr[-200:]})")
+    return folder
+
+
+@pytest.mark.long
+def test_request_handlers_write_transactions_at_the_same_time(endpoint: str, fastapi: Path) -> None:
+    port = free_port()
+    command = [sys.executable, str(ROOT / "examples/request_handlers.py"), endpoint, "--port", str(port)]
+    environment = os.environ | {"PYTHONPATH": str(fastapi), "TXN_SLOT": "test"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            assert any("Uvicorn running" in line for line in server.stderr)
+            with ThreadPoolExecutor(20) as threads:
+                answers = [*threads.map(lambda amount: transfer(port, amount), range(1, 41))]
+        finally:
+            server.send_signal(signal.SIGTERM)
+    booked = {(row.partition, row.offset): int(row.value or b"") for row in read("transfers", endpoint) if row.key}
+    assert len({answer["out"] for answer in answers}) == 40
+    assert sum(booked.values()) == 0
+    assert {-amount for amount in range(1, 41)} <= set(booked.values())
+
+
+def transfer(port: int, amount: int) -> dict[str, int]:
+    address = f"http://127.0.0.1:{port}/transfers?source=alice&target=bob&amount={amount}"
+    with urlopen(Request(address, method="POST"), timeout=60) as answer:
+        return json.load(answer)

@@ -1,6 +1,6 @@
 """Transactional ids that stay the same over restarts, so that the next producer of an id fences the previous one.
 
-An id that changes at each start fences nobody: the transaction of a dead producer then holds back readers until its
+An id that changes at each start fences no producer. The transaction of a dead one then holds back readers until its
 timeout. An id that two running producers share makes them fence each other.
 """
 

@@ -49,6 +49,7 @@ from coordinator_server.recent_events import RecentEvents
 from coordinator_server.security.audit import AuditLog, write_line
 from coordinator_server.settings.config import Config
 from coordinator_server.shard_events import ShardObserver, log_control
+from coordinator_server.tracing import TracedKeeper, TraceExporter, Traces, open_provider
 from coordinator_server.traffic.admission import Admission
 from coordinator_server.traffic.answer_bytes import AnswerBytes
 from coordinator_server.traffic.fair_messages import FairMessages
@@ -172,7 +173,7 @@ def build(
         quotas=quotas.budgets,
     )
     observer = observe(core, commits, gatekeeper, numbers, audit, recent)
-    keeper = _metered(gatekeeper, quotas, runtime, audit)
+    keeper = _traced(_metered(gatekeeper, quotas, runtime, audit), config.tracing, runtime)
     return Server(
         core=core,
         driver=driver,
@@ -243,6 +244,20 @@ def _metered(gatekeeper: Gatekeeper, quotas: Quotas, runtime: Runtime, audit: Au
         asyncio.get_running_loop().call_later(delay_ms / 1_000, act)
 
     return Metering(gatekeeper, quotas.budgets, runtime.clock, later)
+
+
+def _traced(keeper: Keeper, exporter: TraceExporter, runtime: Runtime) -> Keeper:
+    """Return the keeper for the fronts, with spans of calls around it if the server traces."""
+    if exporter is TraceExporter.OFF:
+        return keeper
+    traces, observe_event = Traces(open_provider(exporter)), runtime.on_event
+
+    def on_event(event: object, turn: Turn) -> None:
+        observe_event(event, turn)
+        traces.on_event(event, turn)
+
+    runtime.on_event = on_event
+    return TracedKeeper(keeper, traces)
 
 
 def _metrics_config(config: Config) -> MetricsConfig:

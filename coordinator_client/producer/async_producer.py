@@ -29,6 +29,7 @@ from coordinator_client.producer.shell import (
     TransactionShell,
 )
 from coordinator_client.producer.state import Goal, ProducerStatus
+from coordinator_client.tracing import TRACING
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import Row
 from coordinator_protocol.errors import ErrorCode
@@ -479,6 +480,8 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
             return self
         await self._producer._begin()
         self._opened_by = weakref.ref(asyncio.current_task() or self)
+        if TRACING.is_on:
+            self._begin_trace()
         self._is_open = True
         # A single expression notes that the caller has the transaction and returns it, so no interruption can come
         # between.
@@ -499,7 +502,8 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
             return
         if error is not None:
             self._is_open = False
-            await self._producer._abort_because(error)
+            with self._ending("abort"):
+                await self._producer._abort_because(error)
             return
         await self.commit()
 
@@ -515,7 +519,8 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
             forgotten = unawaited_sends(self._unawaited)
             await self._producer._abort_because(forgotten)
             raise forgotten
-        self.csn = await self._producer._commit()
+        with self._ending("commit"):
+            self.csn = await self._producer._commit()
         # This must be the last statement: an interruption before it leaves the outcome to `resolve_outcome`.
         return self._producer._give(OUTCOME, self.csn)
 
@@ -550,7 +555,8 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         See `Transaction.prepare`."""
         self._check_open()
         try:
-            prepared = await self._producer._prepare()
+            with self._ending("prepare"):
+                prepared = await self._producer._prepare()
         except TransactionError:
             self._is_open = self._producer.status in OPEN
             raise
@@ -561,7 +567,8 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         """Roll back now; the end of the `async with` block then does nothing. Raises: Fenced, OutcomeUnknown."""
         self._check_open()
         self._is_open = False
-        await self._producer._abort()
+        with self._ending("abort"):
+            await self._producer._abort()
 
 
 class AsyncPreparedTransaction(PreparedShell[AsyncProducer]):

@@ -32,6 +32,7 @@ from coordinator_client.producer.shell import (
     TransactionShell,
 )
 from coordinator_client.producer.state import ProducerStatus
+from coordinator_client.tracing import TRACING
 from coordinator_client.transport.connection import Connection
 from coordinator_client.transport.transport import Transport
 from coordinator_client.values import Row
@@ -407,6 +408,8 @@ class Transaction(TransactionShell[Producer]):
             return self
         self._producer._begin()
         self._opened_by = weakref.ref(threading.current_thread())
+        if TRACING.is_on:
+            self._begin_trace()
         self._is_open = True
         # A single expression notes that the caller has the transaction and returns it, so no interruption can come
         # between.
@@ -427,7 +430,8 @@ class Transaction(TransactionShell[Producer]):
             return
         if error is not None:
             self._is_open = False
-            self._producer._abort_because(error)
+            with self._ending("abort"):
+                self._producer._abort_because(error)
             return
         self.commit()
 
@@ -438,7 +442,8 @@ class Transaction(TransactionShell[Producer]):
         """
         self._check_open()
         self._is_open = False
-        self.csn = self._producer._commit()
+        with self._ending("commit"):
+            self.csn = self._producer._commit()
         # This must be the last statement: an interruption before it leaves the outcome to `resolve_outcome`.
         return self._producer._give(OUTCOME, self.csn)
 
@@ -483,7 +488,8 @@ class Transaction(TransactionShell[Producer]):
         """
         self._check_open()
         try:
-            prepared = self._producer._prepare()
+            with self._ending("prepare"):
+                prepared = self._producer._prepare()
         except TransactionError:
             self._is_open = self._producer.status in OPEN
             raise
@@ -494,7 +500,8 @@ class Transaction(TransactionShell[Producer]):
         """Roll back now; the end of the `with` block then does nothing. Raises: Fenced, OutcomeUnknown."""
         self._check_open()
         self._is_open = False
-        self._producer._abort()
+        with self._ending("abort"):
+            self._producer._abort()
 
 
 class PreparedTransaction(PreparedShell[Producer]):

@@ -84,6 +84,8 @@ class Sender:
         """Records of share consumers that the transaction acknowledges and that were not sent yet."""
         self.transacted: list[SealedBatch] = []
         """Batches of the last Transact, in its order."""
+        self.traceparent = ""
+        """Context of the trace of the open transaction; empty = it is not traced."""
         self.requests_in_flight = 0
         self.refresh_ms: int | None = None
         """Time of the next lookup of the known topics; None if no topic is known yet."""
@@ -137,6 +139,8 @@ class Sender:
         request = txn.TransactRequest()
         header = request.header
         header.client_id, header.request_id = self._plan.client_id, self._random_source.request_id()
+        if self.traceparent:
+            header.traceparent = self.traceparent
         request.transactional_id = self._plan.transactional_id
         request.producer_id, request.producer_epoch = identity
         request.committed = True
@@ -248,7 +252,10 @@ class Sender:
 
     def header(self) -> RequestHeader:
         """Return the header of a new request."""
-        return RequestHeader(client_id=self._plan.client_id, request_id=self._random_source.request_id())
+        header = RequestHeader(client_id=self._plan.client_id, request_id=self._random_source.request_id())
+        if self.traceparent:
+            header.traceparent = self.traceparent
+        return header
 
     def _request(self, batches: Sequence[SealedBatch]) -> log.ProduceRequest:
         request = log.ProduceRequest(

@@ -20,6 +20,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
@@ -47,6 +48,7 @@ from coordinator_client.settings import check_durations
 from coordinator_client.settings import timestamp_ms as check_timestamp_ms
 from coordinator_client.share.acquired import ShareRecords
 from coordinator_client.tls import Tls
+from coordinator_client.tracing import TRACING, TransactionTrace
 from coordinator_client.transport.connection import Connection, client_id_for, connection_to
 from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_client.transport.transport import MESSAGE_BYTES_MAX, SESSION, Attempt, check_transport
@@ -209,6 +211,8 @@ def _refused(name: str, found: object, rule: str) -> TransactionError:
 
 
 _DROPPED: Final = logging.getLogger("coordinator_client.dropped")
+
+_UNTRACED: Final = nullcontext()
 
 ATTEMPTS: Final = 5
 """Default number of transactions that `run` tries."""
@@ -424,6 +428,7 @@ class ProducerShell:
             holder._is_given_up = True
             holder._is_open = False
         self._refused_for = None
+        self._core.sender.traceparent = ""
         if not self._core.may_have_committed:
             # Cleared before the results are: otherwise the outcome of the previous transaction would seem unreported.
             self._core.is_commit_asked = False
@@ -516,6 +521,8 @@ class TransactionShell(Generic[ProducerT]):
         """Thread or task that opened the transaction."""
         self._is_given_up = False
         """True if the transaction was aborted because another one began."""
+        self._trace: TransactionTrace | None = None
+        """Span of the transaction; None = it is not traced."""
         self.csn = 0
         """Commit sequence number, which orders all outcomes of one coordinator shard; 0 until the commit is done."""
 
@@ -565,6 +572,16 @@ class TransactionShell(Generic[ProducerT]):
         if acks.types:
             self._producer._change(self._producer._core.acknowledge, acks)
             self._producer._turn()
+
+    def _begin_trace(self) -> None:
+        """Begin the span of the transaction, if this process traces."""
+        core = self._producer._core
+        self._trace = TRACING.begin(core.plan.transactional_id or "", core.identity)
+        core.sender.traceparent = "" if self._trace is None else self._trace.traceparent
+
+    def _ending(self, outcome: str) -> AbstractContextManager[None]:
+        """Return a block in which the transaction ends, and its span with it."""
+        return _UNTRACED if self._trace is None else self._trace.ending(outcome)
 
     def _check_open(self) -> None:
         if not self._is_open:

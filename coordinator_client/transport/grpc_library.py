@@ -37,10 +37,10 @@ _TOLERANT: Final[WeakSet[asyncio.AbstractEventLoop]] = WeakSet()
 def drop_late_events(loop: asyncio.AbstractEventLoop) -> None:
     """Let grpc.aio pass events to this loop even after it is closed; they are then dropped.
 
-    All loops of a process share one completion queue of grpc.aio. When a call is cancelled, grpc.aio tells its task at
-    once, but the event that completes the call comes a little later, and no task can wait for it. If `asyncio.run` has
-    closed the loop by then, the next loop takes the event from the queue and fails to pass it on: it prints a
-    traceback, and its own events wait behind that. Callbacks that are not grpc.aio's are refused as before.
+    All loops of a process share one completion queue of grpc.aio. A cancelled call ends for its task at once. The event
+    that completes it comes a little later, and no task can wait for it. If `asyncio.run` has closed the loop by then,
+    the next loop takes that event from the queue and cannot pass it on. It prints a traceback, and its own events wait.
+    Callbacks that are not grpc.aio's are refused as before.
     """
     if loop in _TOLERANT:
         return

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from coordinator_api.v1 import admin_pb2, common_pb2
+from coordinator_api.v1 import admin_pb2, common_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.methods import METHODS, Method, MethodRule
 from coordinator_protocol.names import ID_BYTES_MAX, check_client_id
@@ -112,6 +112,9 @@ class GrpcCall:
 
     def client_id(self) -> str:
         return client_id_in(self._body or b"", self.context)
+
+    def trace(self) -> tuple[str, str]:
+        return trace_in(self._body or b"")
 
     def take(self) -> Reply | None:
         endpoint = self._endpoint
@@ -265,6 +268,15 @@ def client_id_in(body: bytes, context: CallContext) -> str:
         client_id = admin_pb2.DescribeLimitsRequest.FromString(body).header.client_id or client_id
     # Quotas keep it as long as the server runs.
     return client_id if len(client_id) <= ID_BYTES_MAX else ""
+
+
+def trace_in(body: bytes) -> tuple[str, str]:
+    """Return the context of the trace that a request names, and its transactional id; "" for each that it has not."""
+    with suppress(DecodeError):
+        # Every request begins with the same header. Requests of transactions go on with the id.
+        found = transaction_pb2.EndTxnRequest.FromString(body)
+        return found.header.traceparent, found.transactional_id
+    return "", ""
 
 
 def _undecodable(endpoint: Endpoint, body: bytes, error: DecodeError) -> Unanswered:

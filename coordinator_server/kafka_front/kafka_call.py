@@ -109,6 +109,10 @@ class KafkaCall:
     def is_understood(self) -> bool:
         return self._body is None
 
+    def trace(self) -> tuple[str, str]:
+        # Kafka's protocol has no place for it.
+        return "", ""
+
     def client_id(self) -> str:
         return self.exchange.context.client_id
 

@@ -36,6 +36,7 @@ from coordinator_server.settings.setting_types import (
     assignor_names,
     names,
 )
+from coordinator_server.tracing import TraceExporter, check_installed
 from coordinator_server.traffic.admission import AdmissionLimits
 from coordinator_server.traffic.answer_bytes import AnswerLimits
 from coordinator_server.validation import SettingPath
@@ -396,6 +397,10 @@ class Config(AccessConfig):
     log_format: LogFormat = LogFormat.AUTO
     """json, console, or auto: console in a terminal and json elsewhere."""
 
+    tracing: TraceExporter = TraceExporter.OFF
+    """Destination of spans of calls whose client traces them: off, otlp (a collector, which OpenTelemetry's environment
+    variables name), or console (JSON on stderr). Needs the extra otel."""
+
     log_level: LogLevel = LogLevel.INFO
     """debug, info, warning or error."""
 
@@ -451,6 +456,8 @@ class Config(AccessConfig):
                 f"answer_bytes_max = {self.answer_bytes_max}: must be at least message_bytes_max"
                 f" ({self.message_bytes_max}), or the largest answer is never given"
             )
+        if self.tracing is not TraceExporter.OFF:
+            check_installed(self.tracing)
         if self.backup_directory is None and self.backup_interval_ms:
             raise ValueError(f"backup_interval_ms = {self.backup_interval_ms}: set backup_directory, too")
         self.limits()

@@ -56,6 +56,10 @@ class Call(Protocol[ReplyT]):
         """True if a caller that comes back before its pause is over is refused. Otherwise it is served and gets another
         pause, as KIP-219 wants of a front that stops reading from such a connection by itself."""
 
+    def trace(self) -> tuple[str, str]:
+        """Return the context of the caller's trace, and the transactional id, each "" if there is none. Called only if
+        the server traces. No side effects."""
+
     def client_id(self) -> str:
         """Return the client id; "" if it cannot be read. Called only if a quota needs it. No side effects."""
 

@@ -44,6 +44,9 @@ class WrittenCall:
         self._line, self._serve, self._take = line, serve, take
         self._text: str | None = None
 
+    def trace(self) -> tuple[str, str]:
+        return "", ""
+
     def client_id(self) -> str:
         return self.context.client_id
 

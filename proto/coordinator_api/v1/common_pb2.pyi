@@ -344,6 +344,7 @@ class RequestHeader(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CLIENT_TXN_VERSION_FIELD_NUMBER: _builtins.int
     REFUSE_CONCURRENT_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     """Name of the calling program, shown in history and logs. At most 1,000 bytes. Default: empty."""
     request_id: _builtins.bytes
@@ -362,6 +363,10 @@ class RequestHeader(_message.Message):
     the server until the transaction that blocks it is complete. It waits at most until the deadline of the call, and
     at most for the server's parked_wait_ms_max (30 s by default). Then it gets the same answer.
     """
+    traceparent: _builtins.str
+    """Context of the caller's trace, as the header traceparent of W3C Trace Context has it. A server that traces records
+    the call as a part of that trace, if the context says that it is sampled. Default: empty, not traced.
+    """
     def __init__(
         self,
         *,
@@ -369,10 +374,11 @@ class RequestHeader(_message.Message):
         request_id: _builtins.bytes = ...,
         client_txn_version: _builtins.int = ...,
         refuse_concurrent: _builtins.bool = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_txn_version", b"client_txn_version", "refuse_concurrent", b"refuse_concurrent", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_txn_version", b"client_txn_version", "refuse_concurrent", b"refuse_concurrent", "request_id", b"request_id", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

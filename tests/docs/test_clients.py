@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -118,6 +119,54 @@ def test_a_client_in_another_language_commits_aborts_and_reads(node_client: Path
     seen = {(row.partition, row.offset, row.key, row.value) for row in read("node-transfers", endpoint)}
     # What it printed is what our own reader finds, so encodings, positions and hidden records agree; and each record is
     # where our partitioner looks for its key.
+    assert set(done.stdout.splitlines()) == {f"{p} {o} {key.decode()} {value.decode()}" for p, o, key, value in seen}
+    assert sorted((key, value) for _, _, key, value in seen) == [
+        (b"alice", b"-30"),
+        (b"alice", b"-5"),
+        (b"bob", b"30"),
+        (b"carol", b"5"),
+    ]
+    assert all(partition == partition_for(key, 2) for partition, _, key, _ in seen)
+
+
+@pytest.fixture(scope="module")
+def go_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example in Go with the code that is generated for it, in a tree of its own."""
+    if shutil.which("go") is None:
+        pytest.skip("the client in Go is not tried: there is no go here")
+    protoc = ROOT / ".venv-generate/bin/python"
+    if not protoc.exists():
+        pytest.skip("the client in Go is not tried: there is no protoc here (make generate)")
+    folder = tmp_path_factory.mktemp("go") / "go"
+    shutil.copytree(ROOT / "examples/go", folder, ignore=shutil.ignore_patterns("pb"))
+    (folder / "pb").mkdir()
+    environment = os.environ | {"GOBIN": str(folder / "bin")}
+    install = ["go", "install", f"google.golang.org/protobuf/cmd/protoc-gen-go@{go_version_of('protobuf')}"]
+    generate = [protoc, "-m", "grpc_tools.protoc", "--proto_path", ROOT / "proto", "--go_out=paths=source_relative:pb"]
+    generate += [f"--plugin={folder}/bin/protoc-gen-go", *sorted(ROOT.glob("proto/coordinator_api/v1/*.proto"))]
+    for command in (install, generate, ["go", "build", "-o", "transfers", "."]):
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def go_version_of(module: str) -> str:
+    (found,) = re.findall(rf"google\.golang\.org/{module} (\S+)", (ROOT / "examples/go/go.mod").read_text())
+    return str(found)
+
+
+def test_the_go_example_names_the_version_of_its_module() -> None:
+    source = (ROOT / "examples/go/transfers.go").read_text()
+    assert f"protoc-gen-go@{go_version_of('protobuf')}\n" in source
+
+
+@pytest.mark.long
+def test_a_client_in_go_commits_aborts_and_reads(go_client: Path, endpoint: str) -> None:
+    done = subprocess.run(
+        [go_client / "transfers", endpoint, "go-transfers"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    seen = {(row.partition, row.offset, row.key, row.value) for row in read("go-transfers", endpoint)}
     assert set(done.stdout.splitlines()) == {f"{p} {o} {key.decode()} {value.decode()}" for p, o, key, value in seen}
     assert sorted((key, value) for _, _, key, value in seen) == [
         (b"alice", b"-30"),

@@ -267,8 +267,8 @@ class ShareFetches:
         if available is None:
             return None
         first_offset = max(available.first_offset, view.log_start_offset)
-        end_offset = view.bound_offset if available.end_offset is None else available.end_offset
-        end_offset = min(end_offset, view.bound_offset, first_offset + records_max)
+        # Others may hold records in between. So the read goes on behind them, where more may be available.
+        end_offset = min(view.bound_offset, first_offset + records_max)
         if end_offset <= first_offset:
             if share.start_offset < view.log_start_offset:
                 self._move_log_start(fetch, ref, view)

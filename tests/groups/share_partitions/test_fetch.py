@@ -120,6 +120,15 @@ def test_an_answer_is_not_larger_than_asked_for_after_its_first_batch() -> None:
     assert a.fetch(max_bytes=1) == {"t-1": [*range(50)]}
 
 
+def test_records_between_those_of_others_come_with_one_fetch() -> None:
+    world, (a, b) = reading("a", "b")
+    produce(world, 6, 2)
+    a.fetch(max_records=1)
+    assert a.acknowledge("t-0", (1, 1, RELEASE), (3, 4, RELEASE)) is OK
+    assert b.fetch() == {"t-0": [1, 3, 4, 6, 7]}
+    assert b.counts() == {1: 2, 3: 2, 4: 2, 6: 1, 7: 1}
+
+
 # Where a group begins
 
 

@@ -133,7 +133,7 @@ ALL_HELD = "0: w1 w1 w1 w1"
 PENDING = "0: ?1 ?1 w1 w1"
 
 
-@pytest.fixture(params=product(TwoPhase, (True, False)), ids=lambda each: f"{each[0].value}-{each[1]}")
+@pytest.fixture(params=[*product(TwoPhase, (True, False))], ids=lambda each: f"{each[0].value}-{each[1]}")
 def worker(request: pytest.FixtureRequest) -> Worker:
     two_phase, lane = request.param
     return Worker(group_world(topics={"t": 2, "results": 1}, two_phase=two_phase, lane=lane))

@@ -16,7 +16,7 @@ from coordinator_client.consumer.handover import Handover, Then
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import MemberStatus, member_step
 from coordinator_client.errors import PASSING, CommitFailed, TransactionError
-from coordinator_client.groups.heartbeats import JOIN_EPOCH, LEAVE_EPOCH, Heartbeats
+from coordinator_client.groups.heartbeats import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatSender
 from coordinator_client.groups.subscription import WantedTopics, target_of
 from coordinator_client.values import GroupMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode
@@ -40,7 +40,7 @@ class ConsumerMembership:
         self._member_id = member_id
         self._context = context
         self._handover = handover
-        self._heartbeats = Heartbeats(context)
+        self._heartbeats = HeartbeatSender(context)
         self._subscription = WantedTopics()
         self._said: tuple[frozenset[str], str | None] | None = None
         """Subscription that the server knows."""

@@ -1,4 +1,4 @@
-"""Heartbeats of a member whose group assigns partitions on the server: one at a time, sent at once or after a pause.
+"""HeartbeatSender of a member whose group assigns partitions on the server: one at a time, sent at once or after a pause.
 
 A heartbeat with nothing to report waits on the server for changes, so the member learns of them at once. If the member
 has something to report meanwhile, it gives up the waiting heartbeat. The answer may be lost with it, so the next
@@ -67,7 +67,7 @@ class Pace:
         return now_ms + min(self._interval_ms, pause_ms)
 
 
-class Heartbeats:
+class HeartbeatSender:
     """The heartbeats of one member."""
 
     def __init__(self, context: MemberContext) -> None:

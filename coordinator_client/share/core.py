@@ -43,7 +43,7 @@ from coordinator_client.share.acknowledgements import (
 from coordinator_client.share.acquired import GAP, AcknowledgeType, HeldRecords, ShareRecord, ShareRecords
 from coordinator_client.share.config import ShareConsumerConfig
 from coordinator_client.share.context import ShareContext
-from coordinator_client.share.membership import ShareMembership
+from coordinator_client.share.membership import ShareGroupMembership
 from coordinator_client.share.session import MemberSession, OpenPoll
 from coordinator_client.values import TopicPartition, TransactionAcknowledgements
 from coordinator_protocol.errors import ErrorClass, ErrorCode
@@ -62,7 +62,7 @@ class ShareCore:
         self.is_cut_off = False
         """True if the server did not answer the last reported attempt."""
         self.context = ShareContext(config, config.client_id or client_id, random_source, Flights(random_source))
-        self.membership = ShareMembership(
+        self.membership = ShareGroupMembership(
             self.context, member_id=uuid_text(random_source.request_id()), on_lost=self._lost
         )
         self.callback: AcknowledgementCallback | None = None

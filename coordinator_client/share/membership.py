@@ -14,7 +14,7 @@ from typing import Final
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.calls import SHARE_GROUP_HEARTBEAT
 from coordinator_client.errors import PASSING, TransactionError, failure
-from coordinator_client.groups.heartbeats import JOIN_EPOCH, LEAVE_EPOCH, Heartbeats
+from coordinator_client.groups.heartbeats import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatSender
 from coordinator_client.groups.subscription import WantedTopics, target_of
 from coordinator_client.share.context import ShareContext
 from coordinator_client.share.state import ShareStatus, share_step
@@ -25,7 +25,7 @@ _S = ShareStatus
 _BEATING: Final = frozenset({_S.JOINING, _S.STABLE, _S.LEAVING})
 
 
-class ShareMembership:
+class ShareGroupMembership:
     """One member of one share group."""
 
     def __init__(self, context: ShareContext, *, member_id: str, on_lost: Callable[[TransactionError], None]) -> None:
@@ -41,7 +41,7 @@ class ShareMembership:
         self.subscription = WantedTopics()
         self._context = context
         self._on_lost = on_lost
-        self._heartbeats = Heartbeats(context)
+        self._heartbeats = HeartbeatSender(context)
         self._said: frozenset[str] | None = None
         """Topics that the server knows."""
         self._left: Callable[[int], None] | None = None

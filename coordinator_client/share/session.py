@@ -29,7 +29,7 @@ from coordinator_client.share.acknowledgements import AckGroup, Acknowledgements
 from coordinator_client.share.acquired import AcquiredOffsets, HeldRecords
 from coordinator_client.share.config import RECORD_LIMIT
 from coordinator_client.share.context import ShareContext
-from coordinator_client.share.membership import ShareMembership
+from coordinator_client.share.membership import ShareGroupMembership
 from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method
@@ -73,7 +73,7 @@ class MemberSession:
     """The session of one member."""
 
     def __init__(
-        self, context: ShareContext, membership: ShareMembership, acknowledgements: Acknowledgements, core: Held
+        self, context: ShareContext, membership: ShareGroupMembership, acknowledgements: Acknowledgements, core: Held
     ) -> None:
         self.epoch = INITIAL_EPOCH
         """Epoch of the next request; 0 = there is no session, or none that is known."""

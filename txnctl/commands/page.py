@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator_server.addresses import is_local, parse_address
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.options import DEFAULT_SERVER, SERVER_TLS, Server
 from txnctl.commands.page_process import DEFAULT_LISTEN, MISSING, is_page_installed
@@ -70,6 +69,7 @@ def page(
 def _place(
     listen: str, names: list[str], certificate_file: str | None, key_file: str | None, *, is_insecure: bool
 ) -> PageAddress:
+    from coordinator_server.addresses import is_local, parse_address
     from txnctl.page.serving import PageAddress
 
     try:

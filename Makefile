@@ -57,7 +57,7 @@ fuzz: venv ## Fuzz every input that takes bytes from outside, a minute each (ARG
 # Where other versions of a library can show: messages and their compression, transports and security, settings, what
 # commands print, stored values. RocksDB is the same in both locks, and rules need no library; nor does what the SDK
 # tells after an exception, or a server finishes after a kill.
-OF_LIBRARIES := $(addprefix tests/,cli client formats log/test_payloads.py logs metrics protocol server)
+OF_LIBRARIES := $(addprefix tests/,cli client formats log/test_payloads.py logs metrics page protocol server)
 OF_OURS_ALONE := $(addprefix --ignore=tests/,$(addsuffix .py,client/test_cancelled_producer client/test_interrupted_consumer \
 	client/test_interrupted_producer client/test_left_behind client/test_producer_faults server/test_crash_points))
 

@@ -116,7 +116,7 @@ class PartitionLister:
     ) -> Generator[None, None, PartitionList]:
         found: list[ListedPartition] = []
         owners: _Owners = {}
-        limit, read, passed = command.limit or LISTED_MAX, 0, 0
+        limit, read, passed, computed = command.limit or LISTED_MAX, 0, 0, self._held.computed
         for topic, partition in _from(topics, command.after):
             if len(found) == limit:
                 last = found[-1]
@@ -126,8 +126,8 @@ class PartitionLister:
             if listed is not None:
                 found.append(listed)
                 read += 1
-            if read == PARTITIONS_PER_STEP or passed == PASSED_PER_STEP:
-                read = passed = 0
+            if read == PARTITIONS_PER_STEP or passed == PASSED_PER_STEP or self._held.computed > computed:
+                read, passed, computed = 0, 0, self._held.computed
                 # Within one step: an owner may change before the next one.
                 owners.clear()
                 yield

@@ -127,3 +127,14 @@ def test_a_limit_out_of_its_range_is_refused() -> None:
     with pytest.raises(Refused) as refusal:
         listed(World(), limit=1_001)
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_log_starts_that_are_looked_up_have_turns_of_their_own() -> None:
+    world = Administered()
+    for partition in ("t-0", "t-1"):
+        world.end(partition, world.opened(partition, partition), COMMIT)
+        world.settle()
+        delete_before(world, "t", int(partition[-1]), 1)
+    reply = world.inside.core.admin.partitions.list_partitions(ListPartitions(), ANYBODY)
+    assert not reply.is_settled
+    assert [each.held.record_count for each in listed(world).partitions] == [0, 0]

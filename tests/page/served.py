@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def served_page(server: str) -> Iterator[str]:
-    """The address of a page of the server, until the end of the block."""
-    command = [sys.executable, "-m", "txnctl", "page", "--listen", "127.0.0.1:0", "--server", server]
+def served_page(server: str, *options: str) -> Iterator[str]:
+    """The address of a page of the server, until the end of the block. `options` are those of `txnctl` itself."""
+    command = [sys.executable, "-m", "txnctl", *options, "page", "--listen", "127.0.0.1:0", "--server", server]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

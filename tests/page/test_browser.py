@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.harness.certificates import Authority
 from tests.page import chromium
 from tests.page.chromium import Chromium
 from tests.page.filled import HOSTILE_GROUP, HOSTILE_ID
@@ -73,7 +74,6 @@ def test_nothing_foreign_happens(browser: Chromium, address: str, path: str) -> 
     assert complaints(browser) == []
 
 
-AXE: Final = (files("axe_core_python") / "axe.min.js").read_text()
 CHECK: Final = """axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]})
 .then(found => found.violations.map(each => ({
     rule: each.id, help: each.help, nodes: each.nodes.slice(0, 5).map(node => node.html.slice(0, 200)),
@@ -81,7 +81,7 @@ CHECK: Final = """axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "
 
 
 def violations(browser: Chromium) -> list[dict[str, Any]]:
-    browser.run(AXE + "; null")
+    browser.run((files("axe_core_python") / "axe.min.js").read_text() + "; null")
     found: list[dict[str, Any]] = browser.run(CHECK)
     return found
 
@@ -151,6 +151,18 @@ def test_a_page_needs_no_script_and_refreshes_itself(browser: Chromium, address:
     finally:
         browser.without_scripts(False)
         browser.open(address + "/pace?every=off&back=/")
+
+
+def test_the_form_for_a_login_is_for_everyone(browser: Chromium, tmp_path: Path) -> None:
+    ca_file = Authority(tmp_path, "ca").ca_file
+    with served_page("localhost:1", "--tls-ca-file", str(ca_file)) as address:
+        for is_dark in (False, True):
+            browser.look(360, is_dark=is_dark)
+            assert browser.open(address + "/transactions") == 200
+            assert browser.run("location.pathname") == "/login"
+            assert violations(browser) == []
+            assert browser.run("document.documentElement.scrollWidth") <= 360
+        browser.look(1280)
 
 
 def test_pictures_can_be_taken(browser: Chromium, address: str, tmp_path: Path) -> None:

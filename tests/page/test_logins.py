@@ -211,3 +211,18 @@ def test_credentials_are_for_this_user_alone(secured: Secured) -> None:
     with pytest.raises(LoginRefused):
         logins.prepare("", "certificate without a key", "")
     asyncio.run(logins.close())
+
+
+async def test_only_a_server_that_asks_for_none_lets_users_in_without_credentials(secured: Secured) -> None:
+    async with secured.page() as (_server, visitor, logins):
+        assert (await visitor.post("/login", anonymous="yes")).status == 403
+        assert (await visitor.post("/login", anonymous="yes", token=secured.tokens["clerk"])).status == 403
+        assert len(logins) == 0
+    open_to_all = {name: secured.settings[name] for name in ("tls_certificate_file", "tls_key_file")}
+    async with in_process_server(None, **open_to_all) as server:
+        endpoint = f"localhost:{server.address.port}"
+        others = Logins(ServerAddress(endpoint, str(secured.authority.ca_file)))
+        guest = Visitor(Page(others, endpoint, LOOPBACK).app)
+        assert (await guest.post("/login", anonymous="yes")).status == 303
+        assert (await guest.get("/events")).status == 200
+        await others.close()

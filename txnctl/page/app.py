@@ -159,10 +159,10 @@ class Page:
         refusal, status = "", 200
         if request.method == "POST":
             fields = parse_qs((await _body(request)).decode("utf-8", "replace"), keep_blank_values=True)
-            given = [fields.get(name, [""])[0] for name in ("token", "certificate", "key")]
+            given = [fields.get(name, [""])[0].strip() for name in ("token", "certificate", "key")]
             following = _inside(fields.get("next", ["/"])[0])
             try:
-                cookie = await self._opened(*given)
+                cookie = await self._opened(*given, is_anonymous="anonymous" in fields)
             except LoginRefused as error:
                 refusal, status = str(error), 403
             else:
@@ -174,9 +174,9 @@ class Page:
         values = {"following": following, "refusal": words.visible(refusal)}
         return self._rendered(request, PageView("login.html", "Log in", "", values, refreshes=False), None, status)
 
-    async def _opened(self, token: str, certificate: str, key: str) -> str:
+    async def _opened(self, token: str, certificate: str, key: str, *, is_anonymous: bool) -> str:
         """Log in, and return the cookie. Raises LoginRefused."""
-        login = self._logins.prepare(token.strip(), certificate.strip(), key.strip())
+        login = self._logins.prepare(token, certificate, key, is_anonymous=is_anonymous)
         try:
             answer = await login.source.limits()
         except CredentialsRefused:

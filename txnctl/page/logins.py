@@ -86,11 +86,12 @@ class Logins:
         login.used_ms = now_ms
         return login
 
-    def prepare(self, token: str, certificate: str, key: str) -> Login:
-        """Return a login that is not open yet, for a look if the server accepts it. Raises LoginRefused."""
+    def prepare(self, token: str, certificate: str, key: str, *, is_anonymous: bool = False) -> Login:
+        """Return a login that is not open yet, for a look if the server accepts it. `is_anonymous`: without
+        credentials, for a server that authenticates no caller. Raises LoginRefused."""
         if max(map(len, (token, certificate, key))) > CREDENTIAL_LENGTH_MAX:
             raise LoginRefused("these credentials are too long to be any")
-        if bool(token) == bool(certificate or key):
+        if bool(token) + bool(certificate or key) + is_anonymous != 1:
             raise LoginRefused("give a token, or a certificate with its key")
         directory = Path(tempfile.mkdtemp(dir=self.directory))
         try:
@@ -98,7 +99,7 @@ class Logins:
         except Misconfigured as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise LoginRefused(_without_paths(error.reason, directory)) from error
-        name = _token_name(token) if token else "certificate"
+        name = _token_name(token) if token else "without credentials" if is_anonymous else "certificate"
         source = ServerSource(self._server.endpoint, tls, self._server.deadline_ms)
         return Login(name, source, directory, self._clock.monotonic_ms())
 

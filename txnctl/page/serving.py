@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -32,7 +33,10 @@ class PageAddress:
 
     @property
     def is_local(self) -> bool:
-        return self.host in LOOPBACK
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host in LOOPBACK
 
 
 def serve_page(

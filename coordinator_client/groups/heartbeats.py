@@ -1,4 +1,4 @@
-"""HeartbeatSender of a member whose group assigns partitions on the server: one at a time, sent at once or after a pause.
+"""Heartbeats of a member whose group assigns partitions on the server: one at a time, at once or after a pause.
 
 A heartbeat with nothing to report waits on the server for changes, so the member learns of them at once. If the member
 has something to report meanwhile, it gives up the waiting heartbeat. The answer may be lost with it, so the next

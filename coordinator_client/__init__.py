@@ -137,8 +137,8 @@ from coordinator_client.errors import (
 )
 from coordinator_client.producer.async_producer import AsyncPreparedTransaction, AsyncProducer, AsyncTransaction
 from coordinator_client.producer.batching import SentRecord
+from coordinator_client.producer.config import ProducerConfig, ProducerOptions
 from coordinator_client.producer.producer import PreparedTransaction, Producer, Transaction
-from coordinator_client.producer.shell import ProducerConfig, ProducerOptions
 from coordinator_client.reading.batch_reader import BatchReader, FetchOptions, PartitionRange
 from coordinator_client.reading.reader import ReadOptions, ReadPlan, ReadRecord, RecordReader, plan_ranges, read
 from coordinator_client.reading.snapshots import Snapshot

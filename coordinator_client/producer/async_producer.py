@@ -14,6 +14,7 @@ from coordinator_client.errors import Abortable, Loss, OutcomeUnknown, Rejected,
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
 from coordinator_client.process import keep_memory_of_batches
 from coordinator_client.producer.batching import SentRecord
+from coordinator_client.producer.config import ProducerOptions
 from coordinator_client.producer.progress import FAILURE
 from coordinator_client.producer.rules import unawaited_sends
 from coordinator_client.producer.shell import (
@@ -24,7 +25,6 @@ from coordinator_client.producer.shell import (
     STEP,
     TRANSACTION,
     PreparedShell,
-    ProducerOptions,
     ProducerShell,
     TransactionShell,
 )

@@ -16,6 +16,7 @@ from coordinator_client.errors import Abortable, Loss, OutcomeUnknown, Rejected,
 from coordinator_client.flights import Transmission
 from coordinator_client.process import keep_memory_of_batches
 from coordinator_client.producer.batching import SentRecord
+from coordinator_client.producer.config import ProducerOptions
 from coordinator_client.producer.progress import FAILURE
 from coordinator_client.producer.shell import (
     ATTEMPTS,
@@ -26,7 +27,6 @@ from coordinator_client.producer.shell import (
     STEP,
     TRANSACTION,
     PreparedShell,
-    ProducerOptions,
     ProducerShell,
     Report,
     TransactionShell,

@@ -52,12 +52,12 @@ def share_record_handlers(
     service: SharePartitionService, fetcher: Fetcher, worker: Worker
 ) -> Iterator[tuple[ApiKey, ApiHandler]]:
     """Yield the handlers of this family. `worker` converts large batches."""
-    records = ShareRecords(service, OutgoingRecords(fetcher, worker))
+    records = ShareRecordsApi(service, OutgoingRecords(fetcher, worker))
     yield ApiKey.SHARE_FETCH, ApiHandler(records.fetch, _fetch_refused)
     yield ApiKey.SHARE_ACKNOWLEDGE, ApiHandler(records.acknowledge, _acknowledge_refused)
 
 
-class ShareRecords:
+class ShareRecordsApi:
     """One method per API."""
 
     def __init__(self, service: SharePartitionService, outgoing: OutgoingRecords) -> None:

@@ -17,6 +17,7 @@ import pytest
 from coordinator_client import read
 from tests.docs.fences import ROOT
 from tests.harness.flights import require_flights
+from tests.harness.patience import DEADLINE_SECONDS
 from tests.ops.prometheus_process import free_port
 
 
@@ -100,5 +101,5 @@ def test_request_handlers_write_transactions_at_the_same_time(endpoint: str, fas
 
 def transfer(port: int, amount: int) -> dict[str, int]:
     address = f"http://127.0.0.1:{port}/transfers?source=alice&target=bob&amount={amount}"
-    with urlopen(Request(address, method="POST"), timeout=60) as answer:
+    with urlopen(Request(address, method="POST"), timeout=DEADLINE_SECONDS) as answer:
         return json.load(answer)

@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.message import Message
-
-from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, share_pb2, transaction_pb2
+from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, share_pb2, transaction_pb2
 from coordinator_protocol.acls import Permission, ResourceType
-from coordinator_protocol.errors import ErrorCode
-from tests.permissions.guarded_front import STRANGER, GuardedFront, Names, Question, batch, joining, offsets
+from tests.permissions.administration_cases import ADMINISTRATION
+from tests.permissions.case import (
+    DECIDE_ID,
+    HOLD_TOPIC,
+    READ_GROUP,
+    READ_TOPIC,
+    SEE_TOPIC,
+    WRITE_ID,
+    WRITE_TOPIC,
+    Case,
+    one,
+)
+from tests.permissions.guarded_front import GuardedFront, Names, batch, joining, offsets
 
 _P = Permission
 _T, _G, _I, _C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.CLUSTER
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One way to call a procedure."""
-
-    name: str
-    make: Callable[[GuardedFront, Names], Message]
-    """A request that names these things."""
-    needs: tuple[tuple[Question, ...], ...] = ()
-    """What the caller needs: one of each. A refusal has the code of the last."""
-    hidden: tuple[Question, ...] = ()
-    """Without it something is left out, and nothing is refused."""
-    by_id: bool = False
-    """A topic is named by its id alone, so a stranger is told UNKNOWN_TOPIC_ID."""
-
-    @property
-    def method(self) -> str:
-        return self.name.partition(" ")[0]
-
-    def code(self, missing: tuple[Question, ...], *, may_describe: bool = False) -> ErrorCode:
-        _permission, resource = missing[-1]
-        if resource is _T and self.by_id and not may_describe:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        return {
-            _T: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            _G: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-            _C: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            _I: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        }[resource]
-
-
-def _one(permission: Permission, resource: ResourceType) -> tuple[Question, ...]:
-    return ((permission, resource),)
-
-
-WRITE_ID, READ_GROUP = _one(_P.WRITE, _I), _one(_P.READ, _G)
-WRITE_TOPIC, READ_TOPIC, SEE_TOPIC = _one(_P.WRITE, _T), _one(_P.READ, _T), _one(_P.DESCRIBE, _T)
-DECIDE_ID, HOLD_TOPIC = _one(_P.DECIDE, _I), _one(_P.SNAPSHOT, _T)
-END_PROMISED = ((_P.ALTER, _C), (_P.TWO_PHASE_COMMIT, _I))
-LOOK, ADMINISTER = _one(_P.DESCRIBE, _C), _one(_P.ALTER, _C)
 
 
 def _topics(named: Names) -> list[common_pb2.TopicPartitions]:
@@ -84,50 +50,23 @@ def _shared(named: Names, *, by_id: bool = False) -> share_pb2.SharePartition:
     return share_pb2.SharePartition(**where)
 
 
-def _rule() -> admin_pb2.Acl:
-    return admin_pb2.Acl(
-        resource_type=admin_pb2.ACL_RESOURCE_TYPE_TOPIC,
-        resource_name="mine",
-        pattern_type=admin_pb2.ACL_PATTERN_TYPE_LITERAL,
-        principal=STRANGER.principal,
-        operation=admin_pb2.ACL_OPERATION_READ,
-        permission_type=admin_pb2.ACL_PERMISSION_TYPE_ALLOW,
-    )
-
-
-def _question(principal: str) -> admin_pb2.CheckPermissionRequest:
-    return admin_pb2.CheckPermissionRequest(
-        principal=principal,
-        operation=admin_pb2.ACL_OPERATION_READ,
-        resource_type=admin_pb2.ACL_RESOURCE_TYPE_TOPIC,
-        resource_name="mine",
-    )
-
-
-def _act(message: Any, ids: list[str] | None = None, prefix: str = "") -> Message:
-    selector = admin_pb2.TransactionSelector(transactional_ids=ids or [], transactional_id_prefix=prefix)
-    made: Message = message(selector=selector)
-    return made
-
-
 def _fetch(named: Names, *, by_id: bool = False) -> log_pb2.FetchRequest:
     where = {"topic_id": named.topic_id} if by_id else {"topic": named.topic}
     return log_pb2.FetchRequest(max_bytes=1_000, partitions=[log_pb2.FetchPartition(**where)])
 
 
-_Abort, _Fence = admin_pb2.AbortTransactionsRequest, admin_pb2.FenceProducersRequest
-_txn, _log, _group, _share, _admin = transaction_pb2, log_pb2, group_pb2, share_pb2, admin_pb2
+_txn, _log, _group, _share = transaction_pb2, log_pb2, group_pb2, share_pb2
 
 TRANSACTIONS: Final = (
     Case(
         "FindCoordinator of a transactional id",
         lambda _front, n: _txn.FindCoordinatorRequest(key_type=1, keys=[n.id]),  # type: ignore[arg-type]
-        (_one(_P.DESCRIBE, _I),),
+        (one(_P.DESCRIBE, _I),),
     ),
     Case(
         "FindCoordinator of a group",
         lambda _front, n: _txn.FindCoordinatorRequest(key_type=3, keys=[n.group]),  # type: ignore[arg-type]
-        (_one(_P.DESCRIBE, _G),),
+        (one(_P.DESCRIBE, _G),),
     ),
     Case(
         "InitProducerId",
@@ -137,7 +76,7 @@ TRANSACTIONS: Final = (
     Case(
         "InitProducerId with enable_2pc",
         lambda _front, n: _txn.InitProducerIdRequest(transactional_id=n.id, enable_2pc=True),
-        (WRITE_ID, _one(_P.TWO_PHASE_COMMIT, _I)),
+        (WRITE_ID, one(_P.TWO_PHASE_COMMIT, _I)),
     ),
     Case(
         "InitProducerId without an id",
@@ -167,7 +106,7 @@ TRANSACTIONS: Final = (
         lambda front, n: _txn.AddPartitionsToTxnRequest(
             transactions=[_txn.AddPartitionsToTxnTransaction(**front.identity(n.id), topics=_topics(n))]
         ),
-        (_one(_P.CLUSTER_ACTION, _C),),
+        (one(_P.CLUSTER_ACTION, _C),),
     ),
     Case(
         "AddOffsetsToTxn",
@@ -196,12 +135,12 @@ TRANSACTIONS: Final = (
     Case(
         "PrepareTransaction",
         lambda front, n: _txn.PrepareTransactionRequest(**front.identity(n.prepared)),
-        (WRITE_ID, _one(_P.TWO_PHASE_COMMIT, _I)),
+        (WRITE_ID, one(_P.TWO_PHASE_COMMIT, _I)),
     ),
     Case(
         "PrepareTransaction with last_sequences",
         lambda front, n: _txn.PrepareTransactionRequest(**front.identity(n.prepared), last_sequences=_sequences(n)),
-        (WRITE_ID, _one(_P.TWO_PHASE_COMMIT, _I), SEE_TOPIC),
+        (WRITE_ID, one(_P.TWO_PHASE_COMMIT, _I), SEE_TOPIC),
     ),
     Case(
         "Transact", lambda front, n: _transact(front, n, batches=[batch(n, base_sequence=1)]), (WRITE_ID, WRITE_TOPIC)
@@ -225,7 +164,7 @@ TRANSACTIONS: Final = (
     Case(
         "DescribeTransactions",
         lambda _front, n: _txn.DescribeTransactionsRequest(transactional_ids=[n.id], history_limit=10),
-        (_one(_P.DESCRIBE, _I),),
+        (one(_P.DESCRIBE, _I),),
         ((_P.DESCRIBE, _T), (_P.DESCRIBE, _G)),
     ),
     Case(
@@ -246,8 +185,8 @@ TRANSACTIONS: Final = (
     ),
     Case("CommitBatch", lambda _front, n: _txn.CommitBatchRequest(sink=n.id, run_id="run"), (DECIDE_ID,)),
     Case("AbortBatch", lambda _front, n: _txn.AbortBatchRequest(sink=n.id, every_run=True), (DECIDE_ID,)),
-    Case("DescribeSinks", lambda _front, n: _txn.DescribeSinksRequest(sinks=[n.id]), (_one(_P.DESCRIBE, _I),)),
-    Case("ListTransactions", lambda _front, _n: _txn.ListTransactionsRequest(), hidden=_one(_P.DESCRIBE, _I)),
+    Case("DescribeSinks", lambda _front, n: _txn.DescribeSinksRequest(sinks=[n.id]), (one(_P.DESCRIBE, _I),)),
+    Case("ListTransactions", lambda _front, _n: _txn.ListTransactionsRequest(), hidden=one(_P.DESCRIBE, _I)),
 )
 
 GROUPS: Final = (
@@ -275,7 +214,7 @@ GROUPS: Final = (
     Case(
         "ConsumerGroupDescribe",
         lambda _front, n: _group.ConsumerGroupDescribeRequest(group_ids=[n.consumers]),
-        (_one(_P.DESCRIBE, _G), SEE_TOPIC),
+        (one(_P.DESCRIBE, _G), SEE_TOPIC),
     ),
     Case(
         "ShareGroupHeartbeat",
@@ -290,7 +229,7 @@ GROUPS: Final = (
     Case(
         "ShareGroupDescribe",
         lambda _front, n: _group.ShareGroupDescribeRequest(group_ids=[n.shares]),
-        (_one(_P.DESCRIBE, _G), SEE_TOPIC),
+        (one(_P.DESCRIBE, _G), SEE_TOPIC),
     ),
     Case(
         "ShareFetch",
@@ -324,12 +263,12 @@ GROUPS: Final = (
         lambda _front, n: _group.DescribeShareGroupOffsetsRequest(
             group_id=n.shares, topics=_group.PartitionSet(topics=_topics(n))
         ),
-        (_one(_P.DESCRIBE, _G), SEE_TOPIC),
+        (one(_P.DESCRIBE, _G), SEE_TOPIC),
     ),
     Case(
         "DescribeShareGroupOffsets of all",
         lambda _front, n: _group.DescribeShareGroupOffsetsRequest(group_id=n.shares),
-        (_one(_P.DESCRIBE, _G),),
+        (one(_P.DESCRIBE, _G),),
         hidden=((_P.DESCRIBE, _T),),
     ),
     Case(
@@ -342,19 +281,19 @@ GROUPS: Final = (
     Case(
         "DeleteShareGroupOffsets",
         lambda _front, n: _group.DeleteShareGroupOffsetsRequest(group_id=n.idle_shares, topics=[n.topic]),
-        (_one(_P.DELETE, _G), READ_TOPIC),
+        (one(_P.DELETE, _G), READ_TOPIC),
     ),
     Case(
         "DescribeGroups",
         lambda _front, n: _group.DescribeGroupsRequest(group_ids=[n.classic]),
-        (_one(_P.DESCRIBE, _G),),
+        (one(_P.DESCRIBE, _G),),
     ),
     Case(
         "ListGroups",
         lambda _front, _n: _group.ListGroupsRequest(),
         hidden=((_P.DESCRIBE, _C), (_P.DESCRIBE, _G)),
     ),
-    Case("DeleteGroups", lambda _front, n: _group.DeleteGroupsRequest(group_ids=[n.group]), (_one(_P.DELETE, _G),)),
+    Case("DeleteGroups", lambda _front, n: _group.DeleteGroupsRequest(group_ids=[n.group]), (one(_P.DELETE, _G),)),
     Case(
         "OffsetCommit",
         lambda _front, n: _group.OffsetCommitRequest(group_id=n.group, topics=[offsets(n)]),
@@ -366,21 +305,21 @@ GROUPS: Final = (
             groups=[_group.OffsetFetchGroup(group_id=n.group, topics=_group.PartitionSet(topics=_topics(n)))],
             require_stable=True,
         ),
-        (_one(_P.DESCRIBE, _G), SEE_TOPIC),
-        _one(_P.DESCRIBE, _I),
+        (one(_P.DESCRIBE, _G), SEE_TOPIC),
+        one(_P.DESCRIBE, _I),
     ),
     Case(
         "OffsetFetch of all",
         lambda _front, n: _group.OffsetFetchRequest(
             groups=[_group.OffsetFetchGroup(group_id=n.group)], require_stable=True
         ),
-        (_one(_P.DESCRIBE, _G),),
+        (one(_P.DESCRIBE, _G),),
         ((_P.DESCRIBE, _T), (_P.DESCRIBE, _I)),
     ),
     Case(
         "OffsetDelete",
         lambda _front, n: _group.OffsetDeleteRequest(group_id=n.group, topics=_topics(n)),
-        (_one(_P.DELETE, _G), READ_TOPIC),
+        (one(_P.DELETE, _G), READ_TOPIC),
     ),
     Case(
         "TxnOffsetCommit",
@@ -390,14 +329,14 @@ GROUPS: Final = (
     Case(
         "DescribeGroupConfigs",
         lambda _front, n: _group.DescribeGroupConfigsRequest(group_id=n.group),
-        (_one(_P.DESCRIBE_CONFIGS, _G),),
+        (one(_P.DESCRIBE_CONFIGS, _G),),
     ),
     Case(
         "AlterGroupConfigs",
         lambda _front, n: _group.AlterGroupConfigsRequest(
             group_id=n.group, set=[_group.GroupConfig(name="consumer_session_timeout_ms", value=45_000)]
         ),
-        (_one(_P.ALTER_CONFIGS, _G),),
+        (one(_P.ALTER_CONFIGS, _G),),
     ),
 )
 
@@ -410,12 +349,12 @@ LOG: Final = (
     Case(
         "DeleteTopics",
         lambda _front, n: _log.DeleteTopicsRequest(topics=[_log.TopicName(name=n.topic)]),
-        (_one(_P.DELETE, _T),),
+        (one(_P.DELETE, _T),),
     ),
     Case(
         "DeleteTopics by id",
         lambda _front, n: _log.DeleteTopicsRequest(topics=[_log.TopicName(topic_id=n.topic_id)]),
-        (_one(_P.DELETE, _T),),
+        (one(_P.DELETE, _T),),
         by_id=True,
     ),
     Case(
@@ -509,14 +448,14 @@ LOG: Final = (
         lambda _front, n: _log.CreatePartitionsRequest(
             topics=[_log.PartitionsOfTopic(name=n.topic, partition_count=7)]
         ),
-        (_one(_P.ALTER, _T),),
+        (one(_P.ALTER, _T),),
     ),
     Case(
         "CreatePartitions by id",
         lambda _front, n: _log.CreatePartitionsRequest(
             topics=[_log.PartitionsOfTopic(topic_id=n.topic_id, partition_count=7)]
         ),
-        (_one(_P.ALTER, _T),),
+        (one(_P.ALTER, _T),),
         by_id=True,
     ),
     Case(
@@ -524,22 +463,22 @@ LOG: Final = (
         lambda _front, n: _log.AlterTopicConfigsRequest(
             topics=[_log.TopicToAlter(name=n.topic, set={"retention_ms": "7"})]
         ),
-        (_one(_P.ALTER_CONFIGS, _T),),
+        (one(_P.ALTER_CONFIGS, _T),),
     ),
     Case(
         "DescribeTopicConfigs",
         lambda _front, n: _log.DescribeTopicConfigsRequest(topics=[_log.TopicName(name=n.topic)]),
-        (_one(_P.DESCRIBE_CONFIGS, _T),),
+        (one(_P.DESCRIBE_CONFIGS, _T),),
     ),
     Case(
         "DescribeTopicConfigs of all",
         lambda _front, _n: _log.DescribeTopicConfigsRequest(),
-        hidden=_one(_P.DESCRIBE_CONFIGS, _T),
+        hidden=one(_P.DESCRIBE_CONFIGS, _T),
     ),
     Case(
         "DeleteRecords",
         lambda _front, n: _log.DeleteRecordsRequest(partitions=[_log.RecordsToDelete(topic=n.topic, offset=1)]),
-        (_one(_P.DELETE, _T),),
+        (one(_P.DELETE, _T),),
     ),
     Case("WriteTxnMarkers", _marker, (((_P.ALTER, _C), (_P.CLUSTER_ACTION, _C)),)),
     Case(
@@ -547,62 +486,6 @@ LOG: Final = (
         lambda _front, n: _log.DescribeProducersRequest(topics=_topics(n)),
         (READ_TOPIC,),
     ),
-)
-
-ADMINISTRATION: Final = (
-    Case("DescribeLimits", lambda _front, _n: _admin.DescribeLimitsRequest()),
-    Case(
-        "AbortTransactions",
-        lambda _front, n: _act(_Abort, [n.prepared]),
-        (WRITE_ID, END_PROMISED),
-    ),
-    Case(
-        "AbortTransactions by prefix",
-        lambda _front, _n: _act(_Abort, prefix="hidden"),
-        hidden=WRITE_ID,
-    ),
-    Case(
-        "FenceProducers",
-        lambda _front, n: _act(_Fence, [n.prepared]),
-        (WRITE_ID, END_PROMISED),
-    ),
-    Case("FenceProducers by prefix", lambda _front, _n: _act(_Fence, prefix="hidden"), hidden=WRITE_ID),
-    Case(
-        "ExplainPartition",
-        lambda _front, n: _admin.ExplainPartitionRequest(topic=n.topic, history_limit=5),
-        (SEE_TOPIC,),
-        ((_P.READ, _T), (_P.DESCRIBE, _I), (_P.DESCRIBE, _G)),
-    ),
-    Case("ListHangingTransactions", lambda _front, _n: _admin.ListHangingTransactionsRequest(), (LOOK,)),
-    Case(
-        "AbortHangingTransactions",
-        lambda _front, n: _admin.AbortHangingTransactionsRequest(topic=n.topic),
-        (ADMINISTER,),
-    ),
-    Case("ListShards", lambda _front, _n: _admin.ListShardsRequest(), (LOOK,)),
-    Case("LoadShard", lambda _front, _n: _admin.LoadShardRequest(coordinator="log"), (ADMINISTER,)),
-    Case("UnloadShard", lambda _front, _n: _admin.UnloadShardRequest(coordinator="log"), (ADMINISTER,)),
-    Case("CreateBackup", lambda _front, _n: _admin.CreateBackupRequest(), (_one(_P.BACKUP, _C),)),
-    Case("ListBackups", lambda _front, _n: _admin.ListBackupsRequest(), (LOOK,)),
-    Case("CreateAcls", lambda _front, _n: _admin.CreateAclsRequest(acls=[_rule()]), (ADMINISTER,)),
-    Case(
-        "DeleteAcls",
-        lambda _front, _n: _admin.DeleteAclsRequest(filters=[_admin.AclFilter(resource_name="x")]),
-        (ADMINISTER,),
-    ),
-    Case("DescribeAcls", lambda _front, _n: _admin.DescribeAclsRequest(), (LOOK,)),
-    Case("CheckPermission", lambda _front, _n: _question("User:somebody"), (LOOK,)),
-    Case("CheckPermission of oneself", lambda _front, _n: _question(STRANGER.principal)),
-    Case(
-        "ListPartitions",
-        lambda _front, _n: _admin.ListPartitionsRequest(),
-        hidden=((_P.DESCRIBE, _T), (_P.DESCRIBE, _I)),
-    ),
-    Case("DescribeRates", lambda _front, _n: _admin.DescribeRatesRequest(), (LOOK,)),
-    Case("ListEvents", lambda _front, _n: _admin.ListEventsRequest(), (LOOK,)),
-    Case("DescribeServerConfig", lambda _front, _n: _admin.DescribeServerConfigRequest(), (LOOK,)),
-    Case("DescribeQuotas", lambda _front, _n: _admin.DescribeQuotasRequest(), (LOOK,)),
-    Case("ListSnapshots", lambda _front, _n: _admin.ListSnapshotsRequest(), (LOOK,)),
 )
 
 CASES: Final = (*TRANSACTIONS, *GROUPS, *LOG, *ADMINISTRATION)

@@ -88,6 +88,7 @@ def test_abort_is_advised_only_where_a_transaction_may_be_open() -> None:
         Method.ADD_PARTITIONS_TO_TXN,
         Method.ADD_OFFSETS_TO_TXN,
         Method.TXN_OFFSET_COMMIT,
+        Method.TXN_SHARE_ACKNOWLEDGE,
         Method.PRODUCE,
         Method.TRANSACT,
         Method.PREPARE_TRANSACTION,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import Runtime
@@ -19,23 +19,39 @@ _numbers = count()
 def in_steps(runtime: Runtime, work: Generator[None, None, T]) -> Pending[T]:
     """Run a generator to its end, the first step now and each further one in a later turn. The reply is its return
     value, or the error that it raises."""
-    reply: Pending[T] = Pending()
-    key = (STEP_TIMER, next(_numbers))
-
-    def step() -> None:
-        try:
-            next(work)
-        except StopIteration as end:
-            reply.succeed(end.value)
-        except Exception as error:  # noqa: BLE001  the error is the reply, and is raised where it is awaited
-            reply.fail(error)
-        else:
-            runtime.arm(key, 0, step)
-
-    def cancel() -> None:
-        runtime.timers.cancel(key)
-        reply.give_up()
-
-    reply.on_cancel = cancel
-    step()
+    steps = _Steps(runtime, work)
+    reply = steps.reply
+    reply.on_cancel = steps.cancel
+    steps.step()
     return reply
+
+
+class _Steps(Generic[T]):
+    """One answer in the making. It lets go of its reply at the end, so that nothing is left to the collector."""
+
+    __slots__ = ("_key", "_runtime", "_work", "reply")
+
+    def __init__(self, runtime: Runtime, work: Generator[None, None, T]) -> None:
+        self._runtime = runtime
+        self._work = work
+        self._key = (STEP_TIMER, next(_numbers))
+        self.reply: Pending[T] = Pending()
+
+    def step(self) -> None:
+        try:
+            next(self._work)
+        except StopIteration as end:
+            self._ended().succeed(end.value)
+        except Exception as error:  # noqa: BLE001  the error is the reply, and is raised where it is awaited
+            self._ended().fail(error)
+        else:
+            self._runtime.arm(self._key, 0, self.step)
+
+    def cancel(self) -> None:
+        self._runtime.timers.cancel(self._key)
+        self._ended().give_up()
+
+    def _ended(self) -> Pending[T]:
+        reply = self.reply
+        reply.on_cancel = None
+        return reply

@@ -23,6 +23,7 @@ from coordinator_client import (
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
+    AsyncShareConsumer,
     Connection,
     Consumer,
     ConsumerConfig,
@@ -34,6 +35,7 @@ from coordinator_client import (
     ReadPlan,
     Rejected,
     ResetTo,
+    ShareConsumer,
     Snapshot,
 )
 from coordinator_client.settings import DURATION_MS_MAX, duration_ms, timestamp_ms
@@ -123,6 +125,8 @@ def test_what_is_no_time_is_refused_and_nothing_is_sent(label: str, name: str) -
     cluster = FakeCluster()
     call = cluster.world.run(bound(label, cluster.world))
     needed = {each: NEEDED[each] for each in parameters(call) if each in NEEDED}
+    if "ShareConsumer" in label and "." not in label:
+        needed["group_id"] = "g"
     sent = len(cluster.world.sent)
     for wrong in WRONG:
         with pytest.raises((TypeError, Rejected, Misconfigured), match=rf"{name} is .* (milliseconds|{2**63 - 1})"):
@@ -147,6 +151,9 @@ async def bound(label: str, world: World) -> Callable[..., Any]:
     made: Any = {"Admin": Admin, "AsyncAdmin": AsyncAdmin, "Producer": Producer, "AsyncProducer": AsyncProducer}.get(
         owner
     )
+    if made is None and "Share" in owner:
+        made = {"ShareConsumer": ShareConsumer, "AsyncShareConsumer": AsyncShareConsumer}[owner]
+        return getattr(made(connection, group_id="g"), method)  # type: ignore[no-any-return]
     if made is None:
         made = {"Consumer": Consumer, "AsyncConsumer": AsyncConsumer}[owner]
         consumer = made(connection, group_id="g")

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import AsyncGeneratorType, CoroutineType
+from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
+from typing import Any
 
 _PACKAGES = ("coordinator_", "txn_coordinator", "group_coordinator", "partition_log")
 
@@ -37,9 +38,17 @@ def nothing_left_to_the_collector() -> Iterator[None]:
 
 
 def _name(found: object) -> str:
-    """What a function or a coroutine is of, or else what the value is."""
-    if isinstance(found, CoroutineType | AsyncGeneratorType):
-        code = found.cr_code if isinstance(found, CoroutineType) else found.ag_code
+    """What a function, a coroutine or a generator is of, or else what the value is."""
+    if isinstance(found, CoroutineType | AsyncGeneratorType | GeneratorType):
+        code = _code(found)
         return ".".join([*Path(code.co_filename).with_suffix("").parts[-2:], code.co_qualname])
     named = found if isinstance(getattr(found, "__qualname__", None), str) else type(found)
     return f"{named.__module__}.{named.__qualname__}"  # type: ignore[attr-defined]  # both kinds have them
+
+
+def _code(
+    found: CoroutineType[Any, Any, Any] | AsyncGeneratorType[Any, Any] | GeneratorType[Any, Any, Any],
+) -> CodeType:
+    if isinstance(found, CoroutineType):
+        return found.cr_code
+    return found.ag_code if isinstance(found, AsyncGeneratorType) else found.gi_code

@@ -36,7 +36,7 @@ class Renewals:
     def header(self) -> None:
         return None
 
-    def ask(self, method: Any, request: Any, *, deadlines: Any) -> None:
+    def ask(self, method: Any, request: Any, *, deadlines: Any, items: Any) -> None:
         if method is RELEASE_SNAPSHOT:
             self.released.append((request.part, request.part_count))
             if self.refuses_release is not None:

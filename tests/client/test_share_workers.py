@@ -33,14 +33,12 @@ def run(server: ServerProcess, name: str, *options: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.kill
 def test_in_transactions_each_job_is_done_exactly_once(shared: ServerProcess) -> None:
     *kills, result = run(shared, "exactly")
     assert len(kills) == KILLS
     assert result == f"{JOBS} jobs, 2 rejected, 0 missing, 0 done again"
 
 
-@pytest.mark.kill
 def test_without_transactions_each_job_is_done_at_least_once(shared: ServerProcess) -> None:
     *kills, result = run(shared, "plainly", "--plain")
     assert len(kills) == KILLS

@@ -60,13 +60,13 @@ GENERAL: Final = ", general"
 
 WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
     {
-        "EndTxn": Figures(117, 36, 40),
-        f"EndTxn{GENERAL}": Figures(123, 38, 37),
-        "Produce": Figures(100, 31, 35),
-        f"Produce{GENERAL}": Figures(108, 32, 33),
-        "Fetch": Figures(88, 29, 30),
-        "JoinGroup": Figures(119, 25, 21),
-        "ConsumerGroupHeartbeat": Figures(94, 27, 23),
+        "EndTxn": Figures(118, 36, 40),
+        f"EndTxn{GENERAL}": Figures(124, 38, 37),
+        "Produce": Figures(101, 31, 35),
+        f"Produce{GENERAL}": Figures(109, 32, 33),
+        "Fetch": Figures(90, 29, 30),
+        "JoinGroup": Figures(123, 26, 21),
+        "ConsumerGroupHeartbeat": Figures(101, 30, 23),
     }
 )
 """Limits, for a Python without the compiled module. That module makes the rows of every transaction in one call

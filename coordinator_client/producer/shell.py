@@ -14,8 +14,6 @@ has: the handle of a transaction, the outcome of a commit. The expression that r
 
 from __future__ import annotations
 
-import logging
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -46,8 +44,6 @@ from coordinator_client.transport.transport import Attempt
 from coordinator_client.values import Identity, OffsetSource, Row
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.names import check_topic_name
-
-_DROPPED: Final = logging.getLogger("coordinator_client.dropped")
 
 _UNTRACED: Final = nullcontext()
 
@@ -121,20 +117,6 @@ class ProducerShell:
         plan, status = self._core.plan, self._core.status.name
         name = "" if plan.transactional_id is None else f", transactional_id={plan.transactional_id!r}"
         return f"{type(self).__name__}({self._connection.endpoint!r}{name}, status={status})"
-
-    def __del__(self) -> None:
-        """Warn of records that are lost, because the producer was neither flushed nor closed."""
-        core = self.__dict__.get("_core")
-        if core is None or core.status is ProducerStatus.CLOSED:
-            return
-        unsent, is_open = core.sender.waiting.unsent_count, core.status in OPEN
-        if not (unsent or is_open) or self._connection.is_of_a_parent:
-            return
-        records = "1 record" if unsent == 1 else f"{unsent} records"
-        lost = f"{records} not sent" if unsent else "an open transaction"
-        text = f"{self!r} was dropped with {lost}: close it, or use it in a `with` statement"
-        _DROPPED.warning("%s", text)
-        warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     @property
     def identity(self) -> Identity | None:

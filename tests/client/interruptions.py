@@ -59,8 +59,6 @@ class Interrupter:
         name = frame.f_code.co_filename
         if not (name.startswith(_SDK) or name.endswith(_LIBRARY)) or (not self._with_events and _is_event(frame)):
             return None
-        if _is_in_finalizer(frame):
-            return None
         if self._by_opcode:
             frame.f_trace_opcodes = True
             if frame.f_back is not None:
@@ -85,15 +83,6 @@ class Interrupter:
         opcode = frame.f_code.co_code[frame.f_lasti]
         last, self._last[frame] = self._last.get(frame), opcode
         return last in _LOOKS and opcode != _RETURN
-
-
-def _is_in_finalizer(frame: FrameType | None) -> bool:
-    """Whether the frame belongs to the end of a dropped client, where Python swallows exceptions."""
-    for _ in range(5):
-        if frame is None or frame.f_code.co_name == "__del__":
-            break
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_name == "__del__"
 
 
 def _is_event(frame: FrameType) -> bool:

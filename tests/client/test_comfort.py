@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import gc
-import logging
 import platform
 
 import pytest
@@ -191,42 +190,6 @@ def test_a_send_that_was_not_awaited_is_noticed_at_the_commit(world: World) -> N
 
     world.run(use())
     assert world.server.visible() == [b"c"]
-
-
-def dropped(clients: list[Producer]) -> None:
-    clients.clear()
-    gc.collect()
-
-
-@pytest.mark.filterwarnings("default:.*was dropped with:ResourceWarning")
-@pytest.mark.parametrize("transactional_id", ["p", None])
-def test_a_producer_dropped_with_unsent_records_warns(
-    world: World, caplog: pytest.LogCaptureFixture, transactional_id: str | None
-) -> None:
-    producer = producer_in(world, transactional_id)
-    producer.init()
-    if transactional_id is None:
-        producer.send("t", b"a", partition=0)
-    else:
-        producer.begin().send("t", b"a", partition=0)
-    lost = [producer]
-    del producer
-    with caplog.at_level(logging.WARNING), pytest.warns(ResourceWarning, match="dropped with 1 record"):
-        dropped(lost)
-    assert "dropped with 1 record" in caplog.text
-
-
-@pytest.mark.filterwarnings("error:.*was dropped with:ResourceWarning")
-def test_a_producer_that_sent_everything_is_dropped_in_silence(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    committed, closed, plain = producer_in(world), producer_in(world, "q"), producer_in(world, None)
-    commit(committed, b"a")
-    closed.begin().send("t", b"b", partition=0)
-    closed.close()
-    plain.send("t", b"c", partition=0)
-    plain.flush()
-    del committed, closed, plain
-    gc.collect()
-    assert caplog.text == ""
 
 
 # Words.

@@ -72,6 +72,7 @@ def test_a_process_publishes_what_it_does_and_what_its_store_holds(tmp_path: Pat
             "coordinator=log",
             "coordinator=transactions",
             "coordinator=groups",
+            "coordinator=share_partitions",
         }
     (loaded, again) = (event for event in events(server) if event["event"] == "loaded")
     assert (loaded["old_state"], loaded["new_state"], loaded["transactional_ids"]) == ("loading", "active", 0)

@@ -19,14 +19,14 @@ _numbers = count()
 def in_steps(runtime: Runtime, work: Generator[None, None, T]) -> Pending[T]:
     """Run a generator to its end, the first step now and each further one in a later turn. The reply is its return
     value, or the error that it raises."""
-    steps = _Steps(runtime, work)
+    steps = _AnswerInSteps(runtime, work)
     reply = steps.reply
     reply.on_cancel = steps.cancel
     steps.step()
     return reply
 
 
-class _Steps(Generic[T]):
+class _AnswerInSteps(Generic[T]):
     """One answer in the making. It lets go of its reply at the end, so that nothing is left to the collector."""
 
     __slots__ = ("_key", "_runtime", "_work", "reply")

@@ -228,7 +228,7 @@ def pause(processes: list[subprocess.Popen[bytes]]) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         processes[0].wait(LOOK_MS / 1_000)
     if any(process.poll() is not None for process in processes):
-        raise RuntimeError("a worker ended although nobody ended it")
+        raise RuntimeError("a worker ended by itself")
 
 
 def jobs_done(options: argparse.Namespace) -> Counter[int]:

@@ -48,7 +48,7 @@ def equal(count: int) -> Members:
 
 
 def counts(shares: Shares[str]) -> tuple[list[int], list[int]]:
-    """How many partitions each member has, and how many members each partition, ascending."""
+    """Number of partitions of each member, and of members of each partition, ascending."""
     pairs = owned_pairs(shares)
     return sorted(map(len, pairs.values())), sorted(Counter(pair for mine in pairs.values() for pair in mine).values())
 
@@ -152,7 +152,7 @@ def test_partitions_that_two_held_go_to_one_when_the_form_changes() -> None:
 
 def test_plain_everybody_gets_everything_that_it_subscribes_to() -> None:
     members = {"a": member("t", "gone"), "b": member("t", "u"), "c": member("gone")}
-    shares = assign_simple(members, {"t": (0, 2), "u": (1,), "nobody": (0,)})
+    shares = assign_simple(members, {"t": (0, 2), "u": (1,), "unsubscribed": (0,)})
     assert shares == {"a": {"t": (0, 2)}, "b": {"t": (0, 2), "u": (1,)}, "c": {}}
     again = assign_simple(with_owned(members, shares), {"t": (0, 2), "u": (1,)})
     assert all(again[member_id] is shares[member_id] for member_id in shares)

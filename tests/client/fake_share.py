@@ -47,7 +47,7 @@ class FakeSharePartition:
 
 
 class FakeShareGroup:
-    """What a test looks at is in `partitions` and `acks`."""
+    """A share group of a fake server. Tests look at `partitions` and `acks`."""
 
     def __init__(self, world: World, *, partition_count: int = 2) -> None:
         world.server.topics["t"] = partition_count

@@ -1,4 +1,4 @@
-"""What a producer offers beside `with`: begin and commit, repeated work, results of sends, and words for people."""
+"""Comfort of producers: begin and commit without `with`, repeated work, results of sends, reprs and messages."""
 
 # What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
 # ruff: noqa: PT012

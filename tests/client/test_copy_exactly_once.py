@@ -106,7 +106,7 @@ class Copiers:
                 return
 
     def _check(self) -> None:
-        """Fail if one of them ended although nobody ended it."""
+        """Fail if one of them ended by itself."""
         assert all(process.poll() is None for process in self._processes), self._stderr_path.read_text()
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:

@@ -45,7 +45,7 @@ def poll_some(consumer: ShareConsumer, count: int) -> list[bytes | None]:
 
 
 class Told:
-    """What the callback was told."""
+    """Results that the callback got."""
 
     def __init__(self) -> None:
         self.told: list[tuple[dict[TopicPartition, list[int]], ErrorCode | None]] = []

@@ -1,4 +1,4 @@
-"""What a restart gets back of a classic group is what was stored of it, and nothing of a rebalance."""
+"""Stored rows of a classic group: a restart reads back everything but the progress of a rebalance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restart gets back of a share group is what was stored of it."""
+"""Stored rows of a share group: a restart reads everything back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a share partition should do, told one offset at a time, without a window, runs or numbers."""
+"""Reference model of a share partition: one offset at a time, without a window, runs or numbers."""
 
 from __future__ import annotations
 

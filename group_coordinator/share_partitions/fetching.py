@@ -268,7 +268,7 @@ class ShareFetches:
             return None
         first_offset = max(available.first_offset, view.log_start_offset)
         # Others may hold records in between. So the read goes on behind them, where more may be available.
-        end_offset = min(view.bound_offset, first_offset + records_max)
+        end_offset = min(view.bound_offset, share.end_of_available(first_offset, records_max))
         if end_offset <= first_offset:
             if share.start_offset < view.log_start_offset:
                 self._move_log_start(fetch, ref, view)

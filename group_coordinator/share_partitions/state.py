@@ -288,6 +288,19 @@ class SharePartition(Struct, frozen=True, kw_only=True):
         end_offset = window.end_offset if end < 0 else window.first_offset + end
         return Available(window.first_offset + at, None if is_open_ended else end_offset)
 
+    def end_of_available(self, first_offset: int, count: int) -> int:
+        """Return the offset after so many available ones, from an offset on. Those after the window are available."""
+        window = self.window
+        marked = window.cells[max(0, first_offset - window.first_offset) :].translate(_AVAILABLE)
+        end_offset = max(first_offset, window.end_offset)
+        missing = count - marked.count(_YES)
+        if missing >= 0:
+            return end_offset + missing
+        at = 0
+        for _ in range(count):
+            at = marked.index(_YES, at) + 1
+        return end_offset - len(marked) + at
+
 
 def first_marked(cells: bytes | bytearray, marks: bytes) -> int | None:
     """Return the position of the first cell that the table marks with 1; None if it marks none."""

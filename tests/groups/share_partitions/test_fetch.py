@@ -129,6 +129,15 @@ def test_records_between_those_of_others_come_with_one_fetch() -> None:
     assert b.counts() == {1: 2, 3: 2, 4: 2, 6: 1, 7: 1}
 
 
+def test_a_strict_fetch_counts_what_is_available_alone() -> None:
+    world, (a, b) = reading("a", "b")
+    produce(world, 8, 2)
+    a.fetch(max_records=1)
+    assert a.acknowledge("t-0", (0, 0, RELEASE), (3, 3, RELEASE), (6, 7, RELEASE)) is OK
+    assert b.fetch(max_records=2, strict_max_records=True) == {"t-0": [0, 3]}
+    assert b.fetch(max_records=3, strict_max_records=True) == {"t-0": [6, 7, 8]}
+
+
 # Where a group begins
 
 

@@ -10,12 +10,14 @@ import java.util.concurrent.CompletableFuture;
 import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaApis;
+import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.CreateTopicsResult;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.TopicListing;
 import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.controller.Controller;
@@ -42,6 +44,7 @@ final class OutsideBroker {
         Mockito.when(cache.numPartitions(Mockito.any())).thenAnswer(call -> partitions(call.getArgument(0), admin, settings));
         Mockito.when(cache.getLeaderAndIsr(Mockito.any(), Mockito.anyInt()))
                 .thenReturn(Optional.of(new LeaderAndIsr(NODE, List.of(NODE))));
+        Mockito.when(cache.getAliveBrokerNodes(Mockito.any())).thenReturn(List.of(new Node(NODE, "localhost", port)));
         Mockito.when(broker.boundPort(Mockito.any())).thenReturn(port);
         Mockito.when(broker.config()).thenReturn(settings);
         Mockito.when(broker.metadataCache()).thenReturn(cache);
@@ -50,6 +53,18 @@ final class OutsideBroker {
         Mockito.when(apis.isConsumerGroupProtocolEnabled()).thenReturn(true);
         Mockito.when(broker.dataPlaneRequestProcessor()).thenReturn(apis);
         return broker;
+    }
+
+    /** Returns the only broker, under whatever number a test asks for it. */
+    static Map<Integer, KafkaBroker> brokers(KafkaBroker broker) {
+        Map<Integer, KafkaBroker> found = new HashMap<>() {
+            @Override
+            public KafkaBroker get(Object number) {
+                return broker;
+            }
+        };
+        found.put(NODE, broker);
+        return found;
     }
 
     /** Returns controllers that know the ids of topics. They have no metadata log, so nobody can wait for one. */

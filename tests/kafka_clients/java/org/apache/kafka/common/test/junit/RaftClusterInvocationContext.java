@@ -60,8 +60,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
 
         @Override
         public Map<Integer, KafkaBroker> brokers() {
-            return Map.of(
-                    OutsideBroker.NODE, OutsideBroker.broker(config, brokerBoundPorts().get(0), ADMIN));
+            return OutsideBroker.brokers(OutsideBroker.broker(config, brokerBoundPorts().get(0), ADMIN));
         }
 
         @Override

@@ -40,8 +40,8 @@ class Observation:
         return self.observed.events(limit or EVENTS_USUAL, kinds)
 
     def settings(self, context: CallContext) -> Sequence[Setting]:
-        """Return the settings in force."""
-        self._require(context)
+        """Return the settings in force. The caller needs DESCRIBE_CONFIGS on the cluster instead."""
+        self._require(context, Permission.DESCRIBE_CONFIGS)
         return self.observed.settings()
 
     def quotas(self, context: CallContext) -> QuotaUse:
@@ -54,5 +54,5 @@ class Observation:
         self._require(context)
         return self._leases.held()
 
-    def _require(self, context: CallContext) -> None:
-        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    def _require(self, context: CallContext, permission: Permission = Permission.DESCRIBE) -> None:
+        require(self._authorizer, context, permission, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -208,7 +208,7 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     ),
     Method.DESCRIBE_RATES: (_LOOK,),
     Method.LIST_EVENTS: (_LOOK,),
-    Method.DESCRIBE_SERVER_CONFIG: (_LOOK,),
+    Method.DESCRIBE_SERVER_CONFIG: (Ask(_P.DESCRIBE_CONFIGS, _CLUSTER),),
     Method.DESCRIBE_QUOTAS: (_LOOK,),
     Method.LIST_SNAPSHOTS: (_LOOK,),
     Method.SESSION: (),

@@ -102,7 +102,9 @@ ADMINISTRATION: Final = (
     ),
     Case("DescribeRates", lambda _front, _n: _admin.DescribeRatesRequest(), (LOOK,)),
     Case("ListEvents", lambda _front, _n: _admin.ListEventsRequest(), (LOOK,)),
-    Case("DescribeServerConfig", lambda _front, _n: _admin.DescribeServerConfigRequest(), (LOOK,)),
+    Case(
+        "DescribeServerConfig", lambda _front, _n: _admin.DescribeServerConfigRequest(), (one(_P.DESCRIBE_CONFIGS, _C),)
+    ),
     Case("DescribeQuotas", lambda _front, _n: _admin.DescribeQuotasRequest(), (LOOK,)),
     Case("ListSnapshots", lambda _front, _n: _admin.ListSnapshotsRequest(), (LOOK,)),
 )

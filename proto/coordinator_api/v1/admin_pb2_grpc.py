@@ -298,7 +298,7 @@ class AdminServiceServicer(object):
 
     def DescribeServerConfig(self, request, context):
         """Returns the settings in force with their origins. Secrets are only in files, which settings name. Needs the
-        permission describe on the cluster.
+        permission describe_configs on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

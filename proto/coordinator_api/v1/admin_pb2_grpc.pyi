@@ -110,7 +110,7 @@ class AdminServiceStub:
     """
     DescribeServerConfig: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeServerConfigRequest, _admin_pb2.DescribeServerConfigResponse]
     """Returns the settings in force with their origins. Secrets are only in files, which settings name. Needs the
-    permission describe on the cluster.
+    permission describe_configs on the cluster.
     """
     DescribeQuotas: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuotasRequest, _admin_pb2.DescribeQuotasResponse]
     """Returns what principals hold, with their quotas. Needs the permission describe on the cluster."""
@@ -199,7 +199,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     DescribeServerConfig: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeServerConfigRequest, _admin_pb2.DescribeServerConfigResponse]  # type: ignore[assignment]
     """Returns the settings in force with their origins. Secrets are only in files, which settings name. Needs the
-    permission describe on the cluster.
+    permission describe_configs on the cluster.
     """
     DescribeQuotas: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuotasRequest, _admin_pb2.DescribeQuotasResponse]  # type: ignore[assignment]
     """Returns what principals hold, with their quotas. Needs the permission describe on the cluster."""
@@ -399,7 +399,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DescribeServerConfigResponse, _abc.Awaitable[_admin_pb2.DescribeServerConfigResponse]]:
         """Returns the settings in force with their origins. Secrets are only in files, which settings name. Needs the
-        permission describe on the cluster.
+        permission describe_configs on the cluster.
         """
 
     @_abc_1.abstractmethod

@@ -379,7 +379,7 @@ async def test_readers_that_stand_still_hold_no_more_than_they_may_and_the_other
             log = log_pb2_grpc.LogServiceStub(server.channel)
             for _ in range(20):
                 response = await log.Fetch(fetch)
-                assert [len(result.batches) for result in response.results] == [1]
+                assert [len(result.batches) for result in response.results] == [1], response.error_message
         finally:
             for peer in peers:
                 peer.close()

@@ -1,4 +1,4 @@
-"""Payloads: what is accepted can be read, what is refused changes nothing, and nothing overtakes a check."""
+"""Payloads: accepted ones can be read, and refused ones change nothing."""
 
 from __future__ import annotations
 
@@ -17,89 +17,34 @@ from coordinator_protocol.arrow_payload import NotArrow, arrow_record_count
 from coordinator_protocol.batch import BatchHeader, Compression, Encoding
 from coordinator_protocol.compression import UNPACKED_BYTES_MAX, pack
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.kafka_batches import from_kafka
 from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import bytes_field, field_prefix
-from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import PartitionName
-from coordinator_runtime.worker import WorkerLost
 from partition_log.batch_checks import (
     FIELDS_MAX,
     RECORDS_HERE_MAX,
     RECORDS_MAX,
-    UNPACKED_HERE_BYTES_MAX,
     BatchChecks,
     unread,
     why_unreadable,
 )
-from partition_log.requests import Produce, ProduceResult
 from tests.harness.compaction import arrow_payload, records_payload
-from tests.harness.kafka_batches import ROW as KAFKA_ROW
-from tests.harness.kafka_batches import kafka_batch, kafka_packed, kafka_payload
 from tests.harness.store_features import EveryFeature
 from tests.harness.workers import HeldWorker
-from tests.log.driven_log import COMMIT, CONTEXT, NOBODY, TOPIC, Batch, DrivenLog, Producer, code, transactional
-
-IDEMPOTENT = Producer(7, 0)
-ROW = (b"k", b"v" * 20, 5, (("h", b"x"),))
-PACKING = sorted(set(Compression) - {Compression.NONE})
-FULL: dict[str, str] = {}
+from tests.log.driven_log import TOPIC, Batch, DrivenLog, code
+from tests.log.payloads import (
+    ROW,
+    batch_of,
+    checking_log,
+    encoded,
+    large,
+    with_payload,
+)
 
 
 @pytest.fixture
 def driven() -> DrivenLog:
-    """A topic with three partitions that takes what every reader can decode."""
-    driven = DrivenLog()
-    driven.create(partition_count=3, config=FULL)
-    return driven
-
-
-def encoded(encoding: Encoding, rows: Any) -> bytes:
-    if encoding is Encoding.RECORDS_V1:
-        return encode_records(rows)
-    pytest.importorskip("pyarrow")
-    from coordinator_client.arrow_encoding import encode_arrow
-
-    return encode_arrow(rows)
-
-
-def batch_of(
-    rows: Any = (ROW,),
-    *,
-    encoding: Encoding = Encoding.RECORDS_V1,
-    compression: Compression = Compression.NONE,
-    producer: Producer = NOBODY,
-    sequence: int = -1,
-    count: int | None = None,
-) -> Batch:
-    return Batch(
-        producer,
-        sequence,
-        len(rows) if count is None else count,
-        pack(encoded(encoding, rows), compression),
-        changes={"encoding": encoding, "compression": compression},
-    )
-
-
-def large(**fields: Any) -> Batch:
-    """A batch that is checked elsewhere."""
-    rows = [(b"k", b"v" * 1_000, 5, ())] * 100
-    assert len(encode_records(rows)) > UNPACKED_HERE_BYTES_MAX
-    return batch_of(rows, compression=Compression.GZIP, **fields)
-
-
-def of_kafka(count: int) -> Batch:
-    """A batch as clients of Kafka send it, which is checked elsewhere if it has thousands of records."""
-    compression = Compression.GZIP if count > 1 else Compression.NONE
-    payload = kafka_packed(kafka_payload([KAFKA_ROW] * count), compression)
-    header, records, crc = from_kafka(kafka_batch(payload, count, compression=compression))
-    names = ("base_timestamp_ms", "max_timestamp_ms", "encoding", "compression")
-    changes = {name: getattr(header, name) for name in names}
-    return Batch(payload=bytes(records), count=count, crc=crc, changes=changes)
-
-
-def with_payload(payload: bytes, *, compression: Compression = Compression.NONE, **fields: Any) -> Batch:
-    return Batch(payload=payload, changes={"compression": compression}, **fields)
+    return checking_log()
 
 
 @pytest.mark.parametrize("compression", Compression)
@@ -202,144 +147,6 @@ def test_what_is_large_is_checked_elsewhere_and_what_is_small_is_not(driven: Dri
     many = [(None, None, 0, ())] * (RECORDS_HERE_MAX + 1)
     assert driven.append(batch_of(many)).error is None
     assert driven.worker.done_count == 2
-
-
-class TestWhileACheckIsUnderWay:
-    """One producer's requests are served in the order sent, though the payload of the first is checked elsewhere."""
-
-    @pytest.fixture
-    def driven(self, driven: DrivenLog) -> DrivenLog:
-        driven.worker.is_held = True
-        return driven
-
-    def results(self, *sent: Pending[list[ProduceResult]]) -> list[Any]:
-        return [one.result()[0] for one in sent]
-
-    def test_a_later_batch_waits(self, driven: DrivenLog) -> None:
-        first = driven.send(large(producer=IDEMPOTENT, sequence=0))
-        second = driven.send(batch_of(producer=IDEMPOTENT, sequence=100))
-        driven.flush()
-        assert not first.is_settled
-        assert not second.is_settled
-        driven.worker.release()
-        driven.flush()
-        assert [result.base_offset for result in self.results(first, second)] == [0, 100]
-
-    def test_checks_that_end_in_another_order_change_nothing(self, driven: DrivenLog) -> None:
-        first = driven.send(large(producer=IDEMPOTENT, sequence=0))
-        held = driven.worker.tasks
-        driven.worker.tasks = []
-        second = driven.send(large(producer=IDEMPOTENT, sequence=100))
-        driven.worker.release()
-        driven.flush()
-        assert not second.is_settled
-        driven.worker.tasks = held
-        driven.worker.release()
-        driven.flush()
-        assert [result.base_offset for result in self.results(first, second)] == [0, 100]
-
-    def test_other_producers_do_not_wait(self, driven: DrivenLog) -> None:
-        driven.send(large(producer=IDEMPOTENT, sequence=0))
-        other = driven.append(batch_of(producer=Producer(8, 0), sequence=0))
-        nobody = driven.append(batch_of())
-        assert (other.base_offset, nobody.base_offset) == (0, 1)
-
-    def test_a_refused_payload_lets_the_next_batch_find_the_gap(self, driven: DrivenLog) -> None:
-        driven.append(batch_of(producer=IDEMPOTENT, sequence=0))
-        first = driven.send(large(producer=IDEMPOTENT, sequence=1, count=99))
-        second = driven.send(batch_of(producer=IDEMPOTENT, sequence=100))
-        driven.worker.release()
-        driven.flush()
-        codes = [code(result) for result in self.results(first, second)]
-        assert codes == [ErrorCode.INVALID_RECORD, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
-
-    def test_the_batches_of_one_request_are_refused_by_themselves(self, driven: DrivenLog) -> None:
-        batches = [
-            large(producer=IDEMPOTENT, sequence=0, count=7),
-            large(producer=IDEMPOTENT, sequence=0),
-            batch_of(producer=Producer(8, 0), sequence=0),
-        ]
-        items = tuple(batch.item(PartitionName(TOPIC, b"", number)) for number, batch in enumerate(batches))
-        sent = driven.log.produce(Produce(None, items), CONTEXT)
-        driven.flush()
-        assert driven.head(2).log_end_offset == 1, "another producer's batch waits for nobody"
-        driven.worker.release()
-        driven.flush()
-        assert [code(result) for result in sent.result()] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.NONE]
-        assert [result.name.partition for result in sent.result()] == [0, 1, 2]
-
-    def test_a_batch_of_a_transaction_waits_and_so_does_what_follows(self, driven: DrivenLog) -> None:
-        producer = transactional()
-        first = driven.send(large(producer=producer, sequence=0))
-        second = driven.send(batch_of(producer=producer, sequence=100))
-        driven.flush()
-        assert not second.is_settled
-        driven.worker.release()
-        driven.flush()
-        assert [result.base_offset for result in self.results(first, second)] == [0, 100]
-        driven.end(producer, COMMIT)
-        assert len(driven.read_all()) == 101
-
-    def test_who_must_not_be_kept_waiting_waits_for_its_own_check(self, driven: DrivenLog) -> None:
-        at_once = CONTEXT.__class__(client_id="test", refuse_concurrent=True)
-        sent = driven.send(large(producer=transactional(), sequence=0), context=at_once)
-        driven.flush()
-        assert not sent.is_settled
-        driven.worker.release()
-        driven.flush()
-        assert sent.result()[0].error is None
-
-    def test_batches_of_no_producer_stay_in_order_on_a_connection_of_kafkas(self, driven: DrivenLog) -> None:
-        """A client of Kafka sends several requests at once, and relies on their order without a producer, too."""
-        same, other = [CONTEXT.__class__(client_id="test", connection=name) for name in ("kafka-1", "kafka-2")]
-        first = driven.send(of_kafka(5_000), context=same)
-        second = driven.send(of_kafka(1), context=same)
-        driven.flush()
-        assert not second.is_settled
-        assert driven.append(of_kafka(1), context=other).base_offset == 0
-        driven.worker.release()
-        driven.flush()
-        assert [result.base_offset for result in self.results(first, second)] == [1, 5_001]
-        assert driven.append(of_kafka(1), context=same).base_offset == 5_002
-
-    def test_a_caller_that_gives_up_leaves_nothing_behind(self, driven: DrivenLog) -> None:
-        first = driven.send(large(producer=IDEMPOTENT, sequence=0))
-        second = driven.send(batch_of(producer=IDEMPOTENT, sequence=0))
-        first.cancel()
-        driven.worker.release()
-        driven.flush()
-        assert second.result()[0].base_offset == 0
-        assert (driven.checks.waiting_bytes, driven.checks.waiting_batches) == (0, 0)
-
-    def test_a_lost_check_is_told_to_be_sent_again(self, driven: DrivenLog) -> None:
-        sent = driven.send(large(producer=IDEMPOTENT, sequence=0))
-        driven.worker.die(WorkerLost("it died"))
-        driven.flush()
-        assert code(sent.result()[0]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        driven.worker.is_held = False
-        assert driven.append(large(producer=IDEMPOTENT, sequence=0)).base_offset == 0
-
-    def test_more_than_may_wait_are_told_to_come_again(
-        self, driven: DrivenLog, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("partition_log.batch_checks.WAITING_BYTES_MAX", 500)
-        first, second = driven.send(large()), driven.send(large(), partition=1)
-        assert 250 < driven.checks.waiting_bytes <= 500
-        assert code(second.result()[0]) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        driven.worker.release()
-        driven.flush()
-        assert first.result()[0].error is None
-        assert driven.checks.waiting_bytes == 0
-
-    def test_so_are_many_that_are_small(self, driven: DrivenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("partition_log.batch_checks.WAITING_BATCHES_MAX", 2)
-        damaged = Batch(payload=b"no gzip", changes={"compression": Compression.GZIP})
-        *waiting, refused = [driven.send(damaged) for _ in range(3)]
-        assert code(refused.result()[0]) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        driven.worker.release()
-        driven.flush()
-        assert [code(sent.result()[0]) for sent in waiting] == [ErrorCode.INVALID_RECORD] * 2
-        assert driven.checks.waiting_batches == 0
 
 
 CONTENT = st.none() | st.binary(max_size=20)

@@ -143,7 +143,7 @@ class TopicOffsets(Protocol):
 
     def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
         """Return operations that drop everything that groups keep of the topic: every offset, committed or pending, and
-        the states of its share partitions."""
+        which of its partitions have states in share groups. `TopicShares` drops these states."""
 
 
 class PartitionHome(NamedTuple):

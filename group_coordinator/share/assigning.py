@@ -134,16 +134,12 @@ def decide_topics_changed(shard: GroupShard, turn: Turn, *, names: frozenset[str
 
 
 def decide_forget_topic(shard: GroupShard, _turn: Turn, *, topic_id: bytes) -> Decision:
-    """Drop the states of a topic that is being deleted, in all groups."""
-    values: list[object] = []
-    joins: list[Operation] = []
-    for group_id, group in shard.groups.items():
-        if isinstance(group, ShareGroup) and topic_id in group.initialized:
-            values.append(records.SharePartitionsForgotten(group_id, topic_id))
-            joins += (
-                shard.share_states.delete(group_id, topic_id, partition)
-                for partition in sorted(group.initialized_of(topic_id))
-            )
+    """Let all groups forget that partitions of a topic have states. The topic is being deleted, and the shards of its
+    partitions drop the states themselves (`TopicShares`)."""
     return Decision(
-        records=tuple(Record(shard.key, value, cause="topic deleted") for value in values), joins=tuple(joins)
+        records=tuple(
+            Record(shard.key, records.SharePartitionsForgotten(group_id, topic_id), cause="topic deleted")
+            for group_id, group in shard.groups.items()
+            if isinstance(group, ShareGroup) and topic_id in group.initialized
+        )
     )

@@ -9,7 +9,7 @@ Source: spec groups 6.2; KIP-932.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -88,9 +88,10 @@ class SharePartitionService:
                 nothing = FetchOutcome((), {}, settings.record_lock_duration_ms)
                 return self._closed(key, acks).map(lambda results: fetch_reply(named, results, nothing))
             self._join(session, named)
-            self._forget(session, request.forgotten, context)
+            refused = [each.name for each in named if isinstance(each.ref, Refused)]
+            self._forget(session, (*request.forgotten, *refused))
             errors = self._unassigned(named, key)
-            is_waiting = not errors and not any(each.batches or isinstance(each.ref, Refused) for each in named)
+            is_waiting = not errors and not refused and not any(each.batches for each in named)
             fetched = self.fetches.fetch(
                 request if is_waiting else replace(request, wait_ms_max=0), session, context, errors, ask
             )
@@ -163,11 +164,9 @@ class SharePartitionService:
             if not isinstance(each.ref, Refused):
                 self.sessions.add(session, each.ref)
 
-    def _forget(self, session: ShareSession, names: Iterable[PartitionName], context: CallContext) -> None:
-        for name in names:
-            ref = self._log.find(name, context)
-            if not isinstance(ref, Refused):
-                self.sessions.remove(session, ref.ordinal)
+    def _forget(self, session: ShareSession, names: Collection[PartitionName]) -> None:
+        for ordinal in session.ordinals_of(names):
+            self.sessions.remove(session, ordinal)
 
     def _unassigned(self, named: Iterable[Named], key: MemberKey) -> PartitionErrors:
         """Return the errors of partitions that the request names in order to fetch from them, and may not."""

@@ -8,11 +8,11 @@ Source: spec groups 6.2; KIP-932.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Final, NamedTuple
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.ports import PartitionRef
+from coordinator_runtime.ports import PartitionName, PartitionRef
 
 FINAL_EPOCH: Final = -1
 """Ends a session."""
@@ -45,6 +45,18 @@ class ShareSession:
         """Partitions by ordinal, in the order in which the next fetch reads them."""
         self.on_end: dict[Hashable, Callable[[], None]] = {}
         """Callbacks of the fetches that wait, by their names, for the end of the session."""
+
+    def ordinals_of(self, names: Collection[PartitionName]) -> list[int]:
+        """Return the ordinals of its partitions with these names. The catalog no longer knows those of a deleted
+        topic."""
+        wanted = {(name.topic_id or name.topic, name.partition) for name in names}
+        if not wanted:
+            return []
+        return [
+            ordinal
+            for ordinal, ref in self.partitions.items()
+            if (ref.topic_id, ref.partition) in wanted or (ref.topic, ref.partition) in wanted
+        ]
 
     def give_way(self, ordinal: int) -> None:
         """Let all other partitions be read before this one, which has just brought records."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from coordinator_api.v1.common_pb2 import TopicPartitions
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome
 from group_coordinator.share_partitions.fetching import ShareFetches
@@ -354,6 +355,28 @@ def test_a_deleted_topic_is_told_once() -> None:
     assert [code(each) for each in response_of(asked).results] == [ErrorCode.UNKNOWN_TOPIC_ID]
     assert a.acknowledge("u-0", (0, 1, ACCEPT)) is OK
     assert a.fetch() == {}
+    assert not a.last.results
+
+
+def test_acknowledgements_for_a_deleted_topic_are_refused_in_its_one_result() -> None:
+    world, (a,) = reading("a", topics={"t": 1, "u": 1})
+    produce(world, 2)
+    assert a.fetch() == {"t-0": [0, 1]}
+    world.delete_topic("t")
+    world.settle()
+    (result,) = a.asks({"t-0": [(0, 1, ACCEPT)]}).results
+    assert (result.topic, code(result)) == ("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert result.acknowledge_error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert a.fetch() == {}
+    assert not a.last.results
+
+
+def test_a_partition_of_a_deleted_topic_can_be_forgotten() -> None:
+    world, (a,) = reading("a", topics={"t": 1, "u": 1})
+    a.fetch()
+    world.delete_topic("t")
+    world.settle()
+    assert a.fetch(forgotten=[TopicPartitions(topic="t", partitions=[0])]) == {}
     assert not a.last.results
 
 

@@ -162,7 +162,8 @@ class GroupSettings:
     """Settings of the groups of one shard. Implements `group_coordinator.shard.PartState`."""
 
     def __init__(self, journal: Journal, config: GroupConfig) -> None:
-        self._config = config
+        self._of_server = {name: setting.of_server(config) for name, setting in SETTINGS.items()}
+        """Values without an override, by name."""
         self.overrides: TimelineMap[str, Mapping[str, int]] = TimelineMap(journal)
         """Settings that differ from the server's, by group id and name."""
 
@@ -196,7 +197,7 @@ class GroupSettings:
     def _setting(self, group_id: str, name: str) -> int:
         overrides = self.overrides.get(group_id)
         own = None if overrides is None else overrides.get(name)
-        return SETTINGS[name].of_server(self._config) if own is None else own
+        return self._of_server[name] if own is None else own
 
     def replays(self) -> dict[type, Callable[[Any], None]]:
         return {GroupConfigChanged: self._change}

@@ -66,7 +66,7 @@ WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
         f"Produce{GENERAL}": Figures(109, 32, 33),
         "Fetch": Figures(90, 29, 30),
         "JoinGroup": Figures(123, 26, 21),
-        "ConsumerGroupHeartbeat": Figures(96, 29, 23),
+        "ConsumerGroupHeartbeat": Figures(95, 29, 23),
     }
 )
 """Limits, for a Python without the compiled module. That module makes the rows of every transaction in one call

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.names import ID_BYTES_MAX
+from coordinator_protocol.names import ID_BYTES_MAX, check_group_id, check_topic_name
 from group_coordinator.state import OfGroup
 from group_coordinator.topics import TopicShare
 
@@ -40,6 +40,8 @@ class Beat(OfGroup, frozen=True, kw_only=True):
 
     member_id: str
     member_epoch: int
+    rack_id: str | None = None
+    subscribed_topic_names: frozenset[str] | None = None
     max_wait_ms: int = 0
     """Longest time that the answer may wait for news (ms)."""
     crosses: bool = False
@@ -76,12 +78,20 @@ def invalid_heartbeat(why: str) -> Refused:
     return Refused(ErrorCode.INVALID_REQUEST, why)
 
 
-def check_texts(texts: Iterable[tuple[str, str | None]]) -> None:
-    """Raise Refused INVALID_REQUEST for a text that cannot be stored or be part of a key. Each comes with what it is;
-    None if it was not sent."""
-    for what, text in texts:
+def check_beat(request: Beat, texts: Iterable[tuple[str, str | None]] = ()) -> None:
+    """Raise Refused for names that cannot be meant, be stored, or be part of a key: INVALID_GROUP_ID, INVALID_REQUEST,
+    INVALID_TOPIC_EXCEPTION. `texts` are those of this kind of group alone, each with what it is; None if not sent."""
+    if not request.group_id.strip():
+        raise invalid_heartbeat("the group id is empty; give the group a name")
+    check_group_id(request.group_id)
+    for what, text in (("member id", request.member_id), ("rack_id", request.rack_id), *texts):
         if text is not None and ("\0" in text or len(text.encode()) > ID_BYTES_MAX):
             raise invalid_heartbeat(f"the {what} contains NUL or is longer than {ID_BYTES_MAX} bytes; shorten it")
+    for topic in request.subscribed_topic_names or ():
+        check_topic_name(topic, reserved_allowed=True)
+    check_not_blank("rack_id", request.rack_id)
+    if not request.is_join and not request.member_id:
+        raise invalid_heartbeat("member_id is empty: only who joins, with epoch 0, may leave it out")
 
 
 def check_not_blank(what: str, text: str | None) -> None:

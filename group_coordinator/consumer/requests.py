@@ -16,9 +16,7 @@ class HeartbeatRequest(Beat, frozen=True, kw_only=True):
     """One ConsumerGroupHeartbeat. None means unchanged, or none in a join (spec groups 3.2)."""
 
     instance_id: str | None = None
-    rack_id: str | None = None
     rebalance_timeout_ms: int | None = None
-    subscribed_topic_names: frozenset[str] | None = None
     subscribed_topic_regex: str | None = None
     """Empty if the member no longer uses a pattern."""
     server_assignor: str | None = None

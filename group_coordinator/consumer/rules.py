@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.names import check_group_id, check_topic_name
 from coordinator_runtime.ports import Committer
 from group_coordinator.consumer.requests import HeartbeatRequest
 from group_coordinator.consumer.state import (
@@ -29,7 +28,7 @@ from group_coordinator.consumer.state import (
     MemberState,
     Owned,
 )
-from group_coordinator.members import JOIN_EPOCH, Epochs, check_not_blank, check_texts, invalid_heartbeat
+from group_coordinator.members import JOIN_EPOCH, Epochs, check_beat, check_not_blank, invalid_heartbeat
 from group_coordinator.state import PartitionKey
 
 _GONE_FOR_A_MOMENT: Final = "the static member said that it goes for a moment"
@@ -61,11 +60,15 @@ def counted_group_state(epochs: Epochs, members: int, settled: int) -> GroupStat
 def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> None:
     """Raise Refused unless this is a valid heartbeat: INVALID_GROUP_ID, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION,
     UNSUPPORTED_ASSIGNOR (spec groups 3.2)."""
-    if not request.group_id.strip():
-        raise invalid_heartbeat("the group id is empty; give the group a name")
-    _check_names(request)
+    check_beat(
+        request,
+        (
+            ("instance_id", request.instance_id),
+            ("subscribed_topic_regex", request.subscribed_topic_regex),
+            ("server_assignor", request.server_assignor),
+        ),
+    )
     check_not_blank("instance_id", request.instance_id)
-    check_not_blank("rack_id", request.rack_id)
     if request.member_epoch < AWAY_EPOCH:
         raise invalid_heartbeat(
             f"member_epoch is {request.member_epoch}: 0 joins, -1 leaves, -2 is a static member's leave"
@@ -76,29 +79,11 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> No
         raise invalid_heartbeat(f"rebalance_timeout_ms is {request.rebalance_timeout_ms}; it must not be negative")
     if request.is_join:
         _check_join(request)
-    elif not request.member_id:
-        raise invalid_heartbeat("member_id is empty: only who joins, with epoch 0, may leave it out")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"there is no assignor {request.server_assignor!a:.80}; choose one of {', '.join(assignors)}",
         )
-
-
-def _check_names(request: HeartbeatRequest) -> None:
-    """Check the names, which are stored and are parts of keys."""
-    check_group_id(request.group_id)
-    check_texts(
-        (
-            ("member id", request.member_id),
-            ("instance_id", request.instance_id),
-            ("rack_id", request.rack_id),
-            ("subscribed_topic_regex", request.subscribed_topic_regex),
-            ("server_assignor", request.server_assignor),
-        )
-    )
-    for topic in request.subscribed_topic_names or ():
-        check_topic_name(topic, reserved_allowed=True)
 
 
 def _check_join(request: HeartbeatRequest) -> None:

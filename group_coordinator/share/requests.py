@@ -14,9 +14,6 @@ from group_coordinator.topics import TopicShare
 class ShareHeartbeat(Beat, frozen=True, kw_only=True):
     """One ShareGroupHeartbeat. None means unchanged, or none in a join (spec groups 6.1)."""
 
-    rack_id: str | None = None
-    subscribed_topic_names: frozenset[str] | None = None
-
 
 class ShareMemberDescription(Struct, frozen=True):
     """One member of a share group, as it is on disk."""

@@ -6,30 +6,20 @@ Source: KIP-932, spec groups 6.1, 3.7.
 from __future__ import annotations
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.names import check_group_id, check_topic_name
-from group_coordinator.members import JOIN_EPOCH, LEAVE_EPOCH, check_not_blank, check_texts, invalid_heartbeat
+from group_coordinator.members import JOIN_EPOCH, LEAVE_EPOCH, check_beat, invalid_heartbeat
 from group_coordinator.share.requests import ShareHeartbeat
 from group_coordinator.share.state import ShareAssignment
 
 
 def check_heartbeat(request: ShareHeartbeat) -> None:
     """Raise Refused unless this is a valid heartbeat: INVALID_GROUP_ID, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION."""
-    if not request.group_id.strip():
-        raise invalid_heartbeat("the group id is empty; give the group a name")
-    check_group_id(request.group_id)
-    check_texts((("member id", request.member_id), ("rack_id", request.rack_id)))
-    for topic in request.subscribed_topic_names or ():
-        check_topic_name(topic, reserved_allowed=True)
-    check_not_blank("rack_id", request.rack_id)
+    check_beat(request)
     if request.member_epoch < LEAVE_EPOCH:
         raise invalid_heartbeat(
             f"member_epoch is {request.member_epoch}: 0 joins, -1 leaves; there are no others below 0"
         )
-    if request.is_join:
-        if not request.subscribed_topic_names:
-            raise invalid_heartbeat("who joins must subscribe: send subscribed_topic_names, at least one")
-    elif not request.member_id:
-        raise invalid_heartbeat("member_id is empty: only who joins, with epoch 0, may leave it out")
+    if request.is_join and not request.subscribed_topic_names:
+        raise invalid_heartbeat("who joins must subscribe: send subscribed_topic_names, at least one")
 
 
 def check_epoch(current: ShareAssignment, member_epoch: int) -> None:

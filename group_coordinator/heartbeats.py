@@ -55,12 +55,6 @@ class WaitingRules(Struct, Generic[BeatT], frozen=True, kw_only=True):
     target, which the identity of the two values shows."""
 
 
-def answered(reply: HeartbeatReply, topics: TopicMetadata) -> HeartbeatAnswer:
-    """Return the answer to a member, with the names of the topics."""
-    assigned = None if reply.assigned is None else topic_shares(reply.assigned, topics)
-    return HeartbeatAnswer(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms, assigned)
-
-
 class Heartbeats(Generic[BeatT]):
     """Heartbeats of one kind of group in one server, from their arrival to their answer."""
 
@@ -69,6 +63,7 @@ class Heartbeats(Generic[BeatT]):
         runtime: Runtime,
         *,
         router: ShardRouter,
+        topics: TopicMetadata,
         news: News,
         rules: WaitingRules[BeatT],
         on_written: Callable[[str, CallContext], None] = lambda _group_id, _context: None,
@@ -76,13 +71,31 @@ class Heartbeats(Generic[BeatT]):
         """`on_written` is called with the group after each decision."""
         self._runtime = runtime
         self._router = router
+        self._topics = topics
         self._news = news
         self._rules = rules
         self._on_written = on_written
         self._unanswered: dict[tuple[str, str], _Unanswered] = {}
         """Newest unanswered heartbeat of each member, waiting for news or for the disk, by group id and member id."""
 
-    def wait_ms(self, request: BeatT, context: CallContext) -> int:
+    def answer(self, request: BeatT, context: CallContext, ask_again: Callable[[], None]) -> Pending[HeartbeatAnswer]:
+        """Return the answer to a heartbeat as soon as there is something new for the member, and at the latest after
+        the wait. `ask_again` raises Refused if a call that has waited lost its permission.
+
+        If a newer heartbeat of the member overtakes it, it is answered no later than that one. Its answer is then that
+        of the newer one, unless the member leaves with that.
+        """
+        wait_ms = self._wait_ms(request, context)
+
+        def named(reply: HeartbeatReply) -> HeartbeatAnswer:
+            if wait_ms > 0:
+                ask_again()
+            assigned = None if reply.assigned is None else topic_shares(reply.assigned, self._topics)
+            return HeartbeatAnswer(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms, assigned)
+
+        return self._ask(request, context, wait_ms).map(named)
+
+    def _wait_ms(self, request: BeatT, context: CallContext) -> int:
         """Return the time that a heartbeat may wait (ms). A leave does not wait, and the next heartbeat must come
         within the session."""
         if request.max_wait_ms <= 0 or request.member_epoch < 0:
@@ -96,13 +109,7 @@ class Heartbeats(Generic[BeatT]):
             wait_ms = min(wait_ms, context.deadline_ms - self._runtime.clock.monotonic_ms() - _DEADLINE_MARGIN_MS)
         return wait_ms
 
-    def ask(self, request: BeatT, context: CallContext, wait_ms: int) -> Pending[HeartbeatReply]:
-        """Return the reply to a heartbeat as soon as there is something new for the member, and at the latest after the
-        wait.
-
-        If a newer heartbeat of the member overtakes it, it is answered no later than that one. Its answer is then that
-        of the newer one, unless the member leaves with that.
-        """
+    def _ask(self, request: BeatT, context: CallContext, wait_ms: int) -> Pending[HeartbeatReply]:
         key = (request.group_id, request.member_id)
         older = self._unanswered.get(key)
         if older is None:

@@ -31,8 +31,8 @@ from group_coordinator.consumer.requests import ConsumerGroupDescription, Heartb
 from group_coordinator.consumer.rules import check_heartbeat
 from group_coordinator.consumer.state import Owned
 from group_coordinator.consumer.waiting import WAITING
-from group_coordinator.heartbeats import Heartbeats, answered
-from group_coordinator.members import HeartbeatAnswer, HeartbeatReply
+from group_coordinator.heartbeats import Heartbeats
+from group_coordinator.members import HeartbeatAnswer
 from group_coordinator.news import News
 from group_coordinator.shard import GroupShard
 from group_coordinator.topics import check_visible, topic_shares
@@ -57,7 +57,9 @@ class ConsumerService:
         self._authorizer = authorizer
         self._topics = topics
         resolver = RegexResolver(runtime, router=router, topics=topics, authorizer=authorizer)
-        self._heartbeats = Heartbeats(runtime, router=router, news=news, rules=WAITING, on_written=resolver.look)
+        self._heartbeats = Heartbeats(
+            runtime, router=router, topics=topics, news=news, rules=WAITING, on_written=resolver.look
+        )
 
     def heartbeat(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatAnswer]:
         """Answer a heartbeat as soon as there is something new for the member, and at the latest after the wait.
@@ -68,15 +70,7 @@ class ConsumerService:
         """
         ask = partial(require, self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
         ask()
-        request = self._checked(request, context)
-        wait_ms = self._heartbeats.wait_ms(request, context)
-
-        def answer(reply: HeartbeatReply) -> HeartbeatAnswer:
-            if wait_ms > 0:
-                ask()
-            return answered(reply, self._topics)
-
-        return self._heartbeats.ask(request, context, wait_ms).map(answer)
+        return self._heartbeats.answer(self._checked(request, context), context, ask)
 
     def _checked(self, request: HeartbeatRequest, context: CallContext) -> HeartbeatRequest:
         """Return the checked request, with topic ids in place of names, and a member id. Raises Refused, see

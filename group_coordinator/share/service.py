@@ -17,8 +17,8 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata, require
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.assignors import SIMPLE
-from group_coordinator.heartbeats import Heartbeats, answered
-from group_coordinator.members import HeartbeatAnswer, HeartbeatReply
+from group_coordinator.heartbeats import Heartbeats
+from group_coordinator.members import HeartbeatAnswer
 from group_coordinator.news import News
 from group_coordinator.shard import GroupShard
 from group_coordinator.share.decisions import decide_heartbeat
@@ -47,7 +47,7 @@ class ShareService:
         self._authorizer = authorizer
         self._topics = topics
         self._features = features
-        self._heartbeats = Heartbeats(runtime, router=router, news=news, rules=WAITING)
+        self._heartbeats = Heartbeats(runtime, router=router, topics=topics, news=news, rules=WAITING)
 
     def heartbeat(self, request: ShareHeartbeat, context: CallContext) -> Pending[HeartbeatAnswer]:
         """Answer a heartbeat as soon as there is something new for the member, and at the latest after the wait.
@@ -63,16 +63,7 @@ class ShareService:
         check_heartbeat(request)
         if not request.member_id:
             request = replace(request, member_id=uuid_text(new_uuid()))
-        wait_ms = self._heartbeats.wait_ms(request, context)
-
-        def answer(reply: HeartbeatReply) -> HeartbeatAnswer:
-            if wait_ms > 0:
-                ask()
-            return answered(reply, self._topics)
-
-        return self._begun(request, context).then(
-            lambda _begun: self._heartbeats.ask(request, context, wait_ms).map(answer)
-        )
+        return self._begun(request, context).then(lambda _begun: self._heartbeats.answer(request, context, ask))
 
     def _begun(self, request: ShareHeartbeat, context: CallContext) -> Pending[None]:
         """Return a reply once the store has the feature of share groups, if this heartbeat would make the first one."""

@@ -34,14 +34,14 @@ PASSED_PER_STEP: Final = 1_000
 
 
 class ListPlace(Struct, frozen=True, order=True):
-    """ListPlace of a partition in the list."""
+    """Place of a partition in the list."""
 
     topic: str
     partition: int
 
 
 class ListPartitions(Struct, frozen=True):
-    """ListPartitions as the edge hands it in."""
+    """Request for a part of the list."""
 
     topics: Collection[str] = ()
     """Only these topics; empty for all."""
@@ -155,7 +155,7 @@ class PartitionLister:
         return ListedPartition(topic, partition, head, held, blocker)
 
     def _blocker(self, shard: LogShard, ordinal: int, owners: _Owners, context: CallContext) -> Blocker | None:
-        opened = shard.durable_first_open(ordinal)
+        opened = shard.durable_oldest_open(ordinal)
         if opened is None:
             return None
         age_ms = max(0, self._runtime.clock.wall_ms() - opened.started_ms)

@@ -144,11 +144,8 @@ class LogShard:
         ]
 
     def durable_oldest_open(self, ordinal: int) -> OpenInPartition | None:
-        """Return the transaction that committed readers wait for, as it is on disk; None if none is open."""
-        return next(iter(_opened_by(self.durable_producers(ordinal), ordinal)), None)
-
-    def durable_first_open(self, ordinal: int) -> OpenInPartition | None:
-        """Return the same as `durable_oldest_open`, without a look at producers that have nothing open."""
+        """Return the transaction that committed readers wait for, as it is on disk; None if none is open. Does not look
+        at producers that have nothing open."""
         partition = self._partitions.durable(ordinal)
         opened = {} if partition is None else partition.ongoing.durable_copy()
         if partition is None or not opened:

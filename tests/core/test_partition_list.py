@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator_core.partition_list import PARTITIONS_PER_STEP, ListPartitions, ListPlace, PartitionList
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import AllowAll, CallContext, PartitionName, Permission, ResourceType
 from partition_log.requests import DeleteRecords, RecordsToDelete
 from tests.harness.group_calls import ANYBODY
-from tests.harness.world import World
-from tests.transactions.administered import COMMIT, Administered
+from tests.harness.world import TransactContents, World
+from tests.transactions.administered import CLIENT, COMMIT, Administered
 
 
 def listed(world: World, **wanted: object) -> PartitionList:
@@ -66,6 +67,19 @@ def test_deleted_records_are_not_held() -> None:
     delete_before(world, "t", 0, -1)
     assert listed(world).partitions[0].held.record_count == 0
     assert listed(world).partitions[0].held.size_bytes == 0
+
+
+def test_a_marker_behind_the_last_batch_of_a_transaction_has_its_own_size() -> None:
+    world = Administered()
+    whole = 0
+    for number in range(4):
+        identity = world.ready(f"till-{number}")
+        context = replace(CLIENT, request_id=b"%016d" % number)
+        world.transact(f"till-{number}", identity, TransactContents([("t-0", ["x"], 0)]), COMMIT, context)
+        world.settle()
+        whole = listed(world).partitions[0].held.size_bytes
+    delete_before(world, "t", 0, 4)
+    assert listed(world).partitions[0].held.size_bytes * 2 == whole
 
 
 def test_the_list_comes_in_portions_and_steps() -> None:

@@ -133,8 +133,8 @@ def described(shard: ShareShard, key: ShareKey) -> DescribedShare | None:
 def decide_acquire(shard: ShareShard, _turn: Turn, *, key: ShareKey, command: Acquire) -> Decision:
     """Hand records that were read from the log to a member. The reply is an AcquireReply.
 
-    The log is read before, from `SharePartition.available` on. The share partition may have changed meanwhile. Then
-    records that are not available any more are left out, and the caller may read again.
+    The log is read before, from `SharePartition.first_available` on. The share partition may have changed meanwhile.
+    Then records that are not available any more are left out, and the caller may read again.
 
     Raises Refused as `_existing` and `rules.acquire`."""
     before = _existing(shard, key, command.state_epoch)

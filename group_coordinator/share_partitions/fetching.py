@@ -263,10 +263,10 @@ class ShareFetches:
         share = self._share(fetch, ref, view, settings)
         if share is None:
             return None
-        available = share.available(settings.partition_max_record_locks)
+        available = share.first_available(settings.partition_max_record_locks)
         if available is None:
             return None
-        first_offset = max(available.first_offset, view.log_start_offset)
+        first_offset = max(available, view.log_start_offset)
         # Others may hold records in between. So the read goes on behind them, where more may be available.
         end_offset = min(view.bound_offset, share.end_of_available(first_offset, records_max))
         if end_offset <= first_offset:

@@ -203,14 +203,6 @@ class DurableForm(NamedTuple):
     """Pending acknowledgements by number."""
 
 
-class Available(NamedTuple):
-    """Offsets that may be acquired next."""
-
-    first_offset: int
-    end_offset: int | None
-    """The offset after them; None if records after the end offset may be acquired, too."""
-
-
 _NOTHING_HELD: Final[Mapping[int, Acquisition]] = MappingProxyType({})
 
 
@@ -274,19 +266,14 @@ class SharePartition(Struct, frozen=True, kw_only=True):
             return form
         return form._replace(holders=_pending_holders(cells, self.window.holders), pending=self.pending)
 
-    def available(self, in_flight_max: int) -> Available | None:
-        """Return the offsets that may be acquired next, the first available ones in flight before new ones. None if
+    def first_available(self, in_flight_max: int) -> int | None:
+        """Return the first offset that may be acquired: one in flight that is available, else the end offset. None if
         nothing may be acquired: as many offsets as the group allows are in flight, and none is available."""
         window = self.window
         at = first_marked(window.cells, _AVAILABLE)
-        if at is None:
-            has_room = len(window.cells) < in_flight_max
-            return Available(window.end_offset, None) if has_room else None
-        marked = window.cells.translate(_AVAILABLE)
-        end = marked.find(_NO, at)
-        is_open_ended = end < 0 and len(window.cells) < in_flight_max
-        end_offset = window.end_offset if end < 0 else window.first_offset + end
-        return Available(window.first_offset + at, None if is_open_ended else end_offset)
+        if at is not None:
+            return window.first_offset + at
+        return window.end_offset if len(window.cells) < in_flight_max else None
 
     def end_of_available(self, first_offset: int, count: int) -> int:
         """Return the offset after so many available ones, from an offset on. Those after the window are available."""

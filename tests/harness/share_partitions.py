@@ -107,10 +107,10 @@ class Shares:
 
     def read(self) -> Read | None:
         """What a service reads for the next acquisition; None if nothing may be acquired."""
-        available = self.state.available(self.terms.in_flight_max)
+        available = self.state.first_available(self.terms.in_flight_max)
         if available is None:
             return None
-        first_offset = max(available.first_offset, self.head.log_start_offset)
+        first_offset = max(available, self.head.log_start_offset)
         found = [
             Span(header.base_offset, header.last_offset, Content.NOTHING if header.is_control else Content.RECORDS)
             for header, _encoded in batches(self.world.shelf.store, self.key.ordinal, first_offset)

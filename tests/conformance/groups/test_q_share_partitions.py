@@ -87,9 +87,7 @@ def test_released_records_are_acquired_again_with_the_next_count() -> None:
     found = shares(10, 5, start=10)
     assert found.acquire("m1") == [*range(10, 15)]
     assert found.acknowledge("m1", (12, 13, [RELEASE])) is OK
-    available = found.state.available(found.terms.in_flight_max)
-    assert available is not None
-    assert available.first_offset == 12
+    assert found.state.first_available(found.terms.in_flight_max) == 12
     assert found.acquire("m1") == [12, 13]
     assert picture(found.state) == "10: m11 m11 m12 m12 m11"
 

@@ -97,8 +97,8 @@ class Queue:
 
     def read_range(self) -> range:
         """What a service reads: mostly what it should, sometimes what was right a moment ago."""
-        available = self.partition.available(self.terms.in_flight_max)
-        first = self.random.randint(0, self.log.end) if available is None else available.first_offset
+        available = self.partition.first_available(self.terms.in_flight_max)
+        first = self.random.randint(0, self.log.end) if available is None else available
         if self.random.random() < 0.2:
             first = self.random.randint(0, self.log.end)
         stop = self.random.randint(first, self.log.end)
@@ -248,9 +248,9 @@ class Queue:
         for member in MEMBERS:
             self.expect(rules.release_member(self.partition, member), lambda m=member: self.model.release_member(m))  # type: ignore[misc]
         while (
-            available := self.partition.available(self.terms.in_flight_max)
-        ) and available.first_offset < self.log.end:
-            read = self.log.read(range(available.first_offset, self.log.end))
+            available := self.partition.first_available(self.terms.in_flight_max)
+        ) is not None and available < self.log.end:
+            read = self.log.read(range(available, self.log.end))
             if not read.spans:
                 break
             found = rules.acquire(self.partition, "z", read, self.terms, max_records=5, log=LogPosition(self.log_start))

@@ -18,7 +18,6 @@ from group_coordinator.share_partitions.state import (
     NUMBER_MAX,
     TERMINAL,
     UNRESOLVED,
-    Available,
     RecordState,
     SharePartition,
     restored,
@@ -106,18 +105,28 @@ def test_new_batches_are_begun_while_there_is_room(in_flight_max: int, after: st
 @pytest.mark.parametrize(
     ("told_types", "in_flight_max", "available"),
     [
-        ("3222", 9, Available(1, None)),
-        ("1232", 9, Available(1, 2)),
-        ("1111", 9, Available(4, None)),
-        ("1111", 4, Available(4, None)),
+        ("3222", 9, 1),
+        ("1232", 9, 1),
+        ("1111", 9, 4),
+        ("1111", 4, 4),
         ("4444", 4, None),
-        ("4444", 5, Available(4, None)),
-        ("4422", 4, Available(2, 4)),
+        ("4444", 5, 4),
+        ("4422", 4, 2),
     ],
 )
-def test_what_may_be_acquired_next(told_types: str, in_flight_max: int, available: Available | None) -> None:
+def test_what_may_be_acquired_next(told_types: str, in_flight_max: int, available: int | None) -> None:
     partition = told(taken(fresh(), "a", 4), "a", (0, 3, told_types))
-    assert partition.available(in_flight_max) == available
+    assert partition.first_available(in_flight_max) == available
+
+
+@pytest.mark.parametrize(
+    ("first_offset", "count", "end_offset"), [(1, 1, 2), (1, 2, 4), (1, 3, 5), (2, 1, 4), (4, 2, 6), (9, 2, 11)]
+)
+def test_a_read_ends_behind_as_many_available_records_as_are_wanted(
+    first_offset: int, count: int, end_offset: int
+) -> None:
+    partition = told(taken(fresh(), "a", 4), "a", (0, 3, "1232"))
+    assert partition.end_of_available(first_offset, count) == end_offset
 
 
 def test_a_lower_limit_archives_what_was_delivered_that_often() -> None:

@@ -27,7 +27,7 @@ from group_coordinator.administration.settings import ShareSettings
 from group_coordinator.share_partitions.decisions import decide_acquire, decide_move_log_start
 from group_coordinator.share_partitions.members import ShareMembers, ShareMembership, terms_of
 from group_coordinator.share_partitions.news import ShareNews
-from group_coordinator.share_partitions.places import share_shard
+from group_coordinator.share_partitions.places import shard_beside, share_shard
 from group_coordinator.share_partitions.reads import Batches, batches_with, read_of
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.requests import Acquire, AcquireReply, ShareFetch
@@ -280,7 +280,7 @@ class ShareFetches:
     ) -> SharePartition | None:
         """Return the share partition, live; None if it is not there, or its start offset is still being looked for."""
         key = ShareKey(fetch.session.key.group_id, ref.ordinal)
-        shard: ShareShard = self._runtime.shard(share_shard(self._number(ref)))
+        shard: ShareShard = self._runtime.shard(shard_beside(ref, self._homes))
         share = shard.find(key)
         if share is None or share.is_resolved:
             return share
@@ -293,17 +293,11 @@ class ShareFetches:
             return None
         return share
 
-    def _number(self, ref: PartitionRef) -> int:
-        number = self._homes.shard_number(ref.ordinal)
-        if number is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {ref.topic} was deleted")
-        return number
-
     def _move_log_start(self, fetch: _OneFetch, ref: PartitionRef, view: LogView) -> None:
         """Let the share partition follow the log start, though nothing is to be acquired."""
         key = ShareKey(fetch.session.key.group_id, ref.ordinal)
         decide = partial(decide_move_log_start, key=key, log_start_offset=view.log_start_offset)
-        self._runtime.write(Operation(share_shard(self._number(ref)), decide))
+        self._runtime.write(Operation(shard_beside(ref, self._homes), decide))
 
     # Acquiring
 
@@ -389,7 +383,7 @@ class ShareFetches:
             replies.append(decision.reply)
             return decision
 
-        written = self._runtime.write(Operation(share_shard(self._number(span.ref)), decide))
+        written = self._runtime.write(Operation(shard_beside(span.ref, self._homes), decide))
         if isinstance(written.error, Refused):
             if written.error.code is not ErrorCode.FENCED_STATE_EPOCH:
                 fetch.errors[span.ref.ordinal] = span.ref, written.error

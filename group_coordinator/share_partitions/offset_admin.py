@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_group_id, check_partitions
-from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn, once_durable
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, once_durable
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import (
     Authorizer,
@@ -30,7 +30,7 @@ from group_coordinator.shard import GroupShard
 from group_coordinator.share.altering import StartOffset, check_group, decide_alter_offsets, decide_delete_offsets
 from group_coordinator.share_partitions.decisions import described
 from group_coordinator.share_partitions.fetching import ShareParts
-from group_coordinator.share_partitions.places import share_shard
+from group_coordinator.share_partitions.places import shard_beside
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.requests import DescribedShare
 from group_coordinator.share_partitions.shard import ShareShard
@@ -128,10 +128,7 @@ class OffsetAdmin:
     def _write(
         self, group_id: str, decide: partial[Decision], context: CallContext
     ) -> Pending[list[CoordinatorError | None]]:
-        def decided(shard: GroupShard, turn: Turn) -> Decision:
-            return decide(shard, turn)
-
-        return self._runtime.write(Operation(self._members.shard_key(group_id), decided), context)
+        return self._runtime.write(Operation(self._members.shard_key(group_id), decide), context)
 
     def _start_offset(self, wanted: WantedOffset, group_id: str, context: CallContext) -> StartOffset | Refused:
         """Return the offset within the log. The refusal of a partition alone is returned."""
@@ -168,10 +165,7 @@ class OffsetAdmin:
         )
 
     def _shard(self, ref: PartitionRef) -> ShareShard:
-        number = self._homes.shard_number(ref.ordinal)
-        if number is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {ref.topic} was deleted")
-        shard: ShareShard = self._runtime.shard(share_shard(number))
+        shard: ShareShard = self._runtime.shard(shard_beside(ref, self._homes))
         return shard
 
     def _ref(self, topic_id: bytes, partition: int) -> PartitionRef | Refused:

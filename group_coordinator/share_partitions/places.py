@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey, once_durable
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import OpenInPartition, PartitionHomes, ReleaseShares
+from coordinator_runtime.ports import OpenInPartition, PartitionHomes, PartitionRef, ReleaseShares
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardTable
 from group_coordinator.share_partitions.decisions import (
@@ -27,6 +28,15 @@ from group_coordinator.share_partitions.shard import ShareShard
 def share_shard(number: int) -> ShardKey:
     """Return the shard of share partitions beside a log shard."""
     return ShardKey(Coordinator.SHARE_PARTITIONS, number)
+
+
+def shard_beside(ref: PartitionRef, homes: PartitionHomes) -> ShardKey:
+    """Return the shard with the share partitions of a partition. Raises Refused UNKNOWN_TOPIC_OR_PARTITION if its topic
+    was deleted."""
+    number = homes.shard_number(ref.ordinal)
+    if number is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {ref.topic} was deleted")
+    return share_shard(number)
 
 
 class SharePlaces:

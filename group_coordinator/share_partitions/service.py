@@ -53,6 +53,7 @@ from group_coordinator.share_partitions.sessions import (
 )
 
 T = TypeVar("T")
+ReplyT = TypeVar("ReplyT", ShareFetchReply, ShareAcknowledgeReply)
 
 
 class SharePartitionService:
@@ -205,10 +206,9 @@ class SharePartitionService:
             lambda error: AcknowledgeResult(name, error)
         )
 
-    def _when_catalog_durable(self, reply: T) -> Pending[T]:
+    def _when_catalog_durable(self, reply: ReplyT) -> Pending[ReplyT]:
         """Return a reply. With an error, which may rest on the live catalog, it waits until that is on disk."""
-        results: Iterable[Any] = getattr(reply, "results", ())
-        if not any(each.error is not None for each in results):
+        if not any(each.error is not None for each in reply.results):
             return settled(reply)
         return self._runtime.write(once_durable(CATALOG_KEY, reply), is_urgent=True)
 

@@ -171,8 +171,7 @@ class Outcomes:
         The outcome must have its number already. The caller writes the marker to the participants. Raises NotCommon if
         `decide` does anything else.
         """
-        participant_count = len(current.partitions) + len(current.groups)
-        if current.member is not None or participant_count > self._fused_participants_max:
+        if current.member is not None or current.participant_count > self._fused_participants_max:
             raise NotCommon
         decided = ending_rules.decide(
             current, ending, csn=ending.csn, now_ms=turn.now_ms, limits=self._limits, allocate=_not_common

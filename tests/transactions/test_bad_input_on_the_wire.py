@@ -177,6 +177,7 @@ async def test_more_partitions_than_a_transaction_may_have_are_refused() -> None
         await stub.InitProducerId(_init(transactional_id="known"))
         response = await stub.AddPartitionsToTxn(_add(_Topic(topic="t", partitions=range(4))))
         assert ErrorCode(response.error_code) is ErrorCode.INVALID_REQUEST
+        assert "4 partitions, groups and share partitions" in response.error_message
         assert "at most 3" in response.error_message
 
 

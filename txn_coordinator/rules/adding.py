@@ -61,7 +61,7 @@ def with_additions(
     if count > limits.partitions_per_transaction_max:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"the transaction would have {count} partitions and groups; "
+            f"the transaction would have {count} partitions, groups and share partitions; "
             f"at most {limits.partitions_per_transaction_max} are allowed",
         )
     return step(

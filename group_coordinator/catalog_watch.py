@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey
 from coordinator_runtime.ports import TopicMetadata, TopicShape
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.shard import GroupShard
@@ -42,8 +42,4 @@ class CatalogWatch:
     def _tell(self, names: frozenset[str]) -> None:
         shards: list[GroupShard] = self._runtime.shards(Coordinator.GROUPS)
         for shard in shards:
-            self._runtime.write(Operation(shard.key, partial(_decide_changed, names=names)))
-
-
-def _decide_changed(shard: GroupShard, turn: Turn, *, names: frozenset[str]) -> Decision:
-    return shard.decide_topics_changed(turn, names=names)
+            self._runtime.write(Operation(shard.key, partial(GroupShard.decide_topics_changed, names=names)))

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Decision, Operation, ShardRouter, Turn
+from coordinator_runtime.decision import Operation, ShardRouter
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata, TopicShape
 from group_coordinator.shard import GroupShard
 
@@ -38,11 +38,8 @@ class DeletedTopics:
 
         They cover all shards, so a topic cannot be deleted while a shard that may hold something is not served here.
         """
-        return [Operation(key, partial(_decide_forget, topic_id=topic_id)) for key in self._router.shard_keys]
-
-
-def _decide_forget(shard: GroupShard, turn: Turn, *, topic_id: bytes) -> Decision:
-    return shard.decide_forget_topic(turn, topic_id=topic_id)
+        decide = partial(GroupShard.decide_forget_topic, topic_id=topic_id)
+        return [Operation(key, decide) for key in self._router.shard_keys]
 
 
 def topic_shares(held: Mapping[bytes, Iterable[int]], topics: TopicMetadata) -> tuple[TopicShare, ...]:

@@ -41,15 +41,10 @@ from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.participants import GroupParticipant, ShareParticipant
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import (
-    ALLOW_ALL,
-    Authorizer,
-    Levels,
-    ShareStates,
-    UnfinishedTransactions,
-)
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, Levels, UnfinishedTransactions
 from coordinator_runtime.rounds import Rounds
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.share_ports import ShareStates
 from coordinator_runtime.store import Store
 from coordinator_runtime.store_features import StoreFeatures
 from coordinator_runtime.worker import Worker

@@ -16,19 +16,18 @@ from coordinator_runtime.participants import MarkerPort
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     NO_LEASES,
-    NO_SHARE_STATES,
     Authorizer,
     CallContext,
     Levels,
     OffsetLeases,
     Permission,
     ResourceType,
-    ShareStates,
     TopicMetadata,
     require,
 )
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.share_ports import NO_SHARE_STATES, ShareStates
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.lost_incarnation import end_lost_memberships
 from group_coordinator.news import News

@@ -9,9 +9,10 @@ from coordinator_runtime.decision import ShardRouter
 from coordinator_runtime.features import Features
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.participants import ShareVerifier
-from coordinator_runtime.ports import Authorizer, GroupVerifier, PartitionHomes, TopicCatalog, TopicMetadata
+from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, TopicMetadata
 from coordinator_runtime.record_log import RecordLog
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.share_ports import PartitionHomes
 from coordinator_runtime.worker import Worker
 from group_coordinator.administration.service import AdministrationService
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor

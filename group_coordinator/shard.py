@@ -15,7 +15,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from msgspec import Struct
 
 from coordinator_runtime.decision import Decision, Effect, Operation, ShardEpoch, ShardKey, Turn
-from coordinator_runtime.ports import NO_SHARE_STATES, Committer, ShareStates, TopicMetadata
+from coordinator_runtime.ports import Committer, TopicMetadata
+from coordinator_runtime.share_ports import NO_SHARE_STATES, ShareStates
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig

@@ -20,12 +20,12 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
     TopicOffsets,
-    TopicShares,
     TransactionVerifier,
     require,
     require_by_id,
 )
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.share_ports import TopicShares
 from partition_log.catalog.settings import loses_records_if_overlooked
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import MorePartitions, NewTopic, Topic, TopicToAlter, check_new_topic, repeated_names

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Effect, Operation, Record, Turn
-from coordinator_runtime.ports import ReleaseShares
+from coordinator_runtime.share_ports import ReleaseShares
 from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.classic.state import session_key
 from group_coordinator.events import LeaveReason, MemberLeft

@@ -20,9 +20,10 @@ from msgspec import Struct
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import CallContext, PartitionHomes, PartitionName, PartitionRef
+from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.record_log import LogBatches, LogReadLimits, LogSpan, LogView, RecordLog
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.share_ports import PartitionHomes
 from group_coordinator.administration.settings import ShareSettings
 from group_coordinator.share_partitions.decisions import decide_acquire, decide_move_log_start
 from group_coordinator.share_partitions.members import ShareMembers, ShareMembership, terms_of

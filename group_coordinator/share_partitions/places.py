@@ -9,9 +9,10 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey, once_durable
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import OpenInPartition, PartitionHomes, PartitionRef, ReleaseShares
+from coordinator_runtime.ports import OpenInPartition, PartitionRef
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardTable
+from coordinator_runtime.share_ports import PartitionHomes, ReleaseShares
 from group_coordinator.share_partitions.decisions import (
     decide_alter_start,
     decide_delete,
@@ -40,7 +41,7 @@ def shard_beside(ref: PartitionRef, homes: PartitionHomes) -> ShardKey:
 
 
 class SharePlaces:
-    """Implements `coordinator_runtime.ports.ShareStates` and `TopicShares`, and
+    """Implements `coordinator_runtime.share_ports.ShareStates` and `TopicShares`, and
     `coordinator_runtime.participants.ShareParticipant` and `PendingShares`."""
 
     def __init__(self, homes: PartitionHomes, table: ShardTable) -> None:

@@ -29,7 +29,6 @@ from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     OutcomeNumber,
-    PartitionHomes,
     PartitionRef,
     Permission,
     ResourceType,
@@ -38,6 +37,7 @@ from coordinator_runtime.ports import (
     unknown_topic_id,
 )
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.share_ports import PartitionHomes
 from coordinator_runtime.transact import PartRefused
 from group_coordinator.committed.decisions import check_identity, check_names
 from group_coordinator.committed.service import Placing

@@ -18,15 +18,8 @@ from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Record, ShardKey, Turn
-from coordinator_runtime.ports import (
-    Level,
-    Levels,
-    PartitionHome,
-    PartitionName,
-    PartitionRef,
-    TopicShape,
-    unknown_topic_id,
-)
+from coordinator_runtime.ports import Level, Levels, PartitionName, PartitionRef, TopicShape, unknown_topic_id
+from coordinator_runtime.share_ports import PartitionHome
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.acls import AclTable
 from partition_log.catalog.settings import (
@@ -69,8 +62,8 @@ _ONLY: Final = None
 
 
 class CatalogShard:
-    """Topics by name and by id, partitions by ordinal. Implements `coordinator_runtime.ports.TopicCatalog`,
-    `TopicMetadata` and `PartitionHomes`."""
+    """Topics by name and by id, partitions by ordinal. Implements `coordinator_runtime.ports.TopicCatalog` and
+    `TopicMetadata`, and `coordinator_runtime.share_ports.PartitionHomes`."""
 
     def __init__(
         self,

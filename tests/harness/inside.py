@@ -14,8 +14,9 @@ from coordinator_core.config import CoreConfig
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.late_answers import WAITING_MAX
-from coordinator_runtime.ports import Authorizer, ShareStates
+from coordinator_runtime.ports import Authorizer
 from coordinator_runtime.runtime import RuntimeLimits
+from coordinator_runtime.share_ports import ShareStates
 from coordinator_runtime.store import Store
 from coordinator_server.grpc_front.wire.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor

@@ -18,7 +18,7 @@ from coordinator_core.assembly import Core
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import ReleaseShares
+from coordinator_runtime.share_ports import ReleaseShares
 from tests.harness.consumers import Partitions, partitions_of
 from tests.harness.group_world import group_world
 from tests.harness.groups import GROUP, OK, code
@@ -30,7 +30,7 @@ ShareKey = tuple[str, bytes, int]
 
 @dataclass
 class FakeShareStates:
-    """Implements `coordinator_runtime.ports.ShareStates`. Its shards are no shards: they remember at once."""
+    """Implements `coordinator_runtime.share_ports.ShareStates`. Its shards are no shards: they remember at once."""
 
     held: dict[ShareKey, int] = field(default_factory=dict)
     """State epoch of each share partition."""

@@ -14,7 +14,8 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Decision, Operation, ShardKey
 from coordinator_runtime.features import SHARE_GROUPS
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, Committer, Membership, ReleaseShares
+from coordinator_runtime.ports import CallContext, Committer, Membership
+from coordinator_runtime.share_ports import ReleaseShares
 from coordinator_runtime.store_features import StoreFeatures
 from group_coordinator.share_partitions import decisions
 from group_coordinator.share_partitions.places import share_shard

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.ports import ReleaseShares
+from coordinator_runtime.share_ports import ReleaseShares
 from group_coordinator.share.requests import ShareHeartbeat
 from group_coordinator.share.rules import check_epoch, check_heartbeat, is_repetition
 from group_coordinator.share.state import ShareAssignment

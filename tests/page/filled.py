@@ -17,6 +17,7 @@ from coordinator_client import (
     Snapshot,
     TransactionError,
 )
+from coordinator_client.producer.sink import SinkClient
 
 TIMEOUT_MS: Final = 900_000
 """Longest timeout: no test waits for one, on however busy a machine."""
@@ -39,6 +40,9 @@ class Filled:
         self._ended()
         self._open()
         self._groups()
+        SinkClient(self.connection, "spark/late-orders", run_id="run 1").join(
+            0, attempt="task 1", transaction_timeout_ms=TIMEOUT_MS
+        )
 
     def _topics(self) -> None:
         self.admin.create_topic("orders", 3)

@@ -146,6 +146,18 @@ async def test_the_list_of_transactions_says_who_holds_readers_up(visitor: Visit
     assert "No transactional id matches" in (await visitor.get("/transactions", state="PrepareCommit")).body
 
 
+async def test_a_sink_is_shown_with_its_members(visitor: Visitor) -> None:
+    text = Seen((await visitor.get("/sinks")).body).text
+    for part in ("spark/late-orders", "run 1", "1 open", "orders", "payments"):
+        assert part in text
+
+
+async def test_the_overview_has_the_shards_and_the_disk(visitor: Visitor) -> None:
+    text = Seen((await visitor.get("/")).body).text
+    assert " active" in text
+    assert "Disk, free" in text
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [

@@ -1,20 +1,21 @@
 """Questions to the server, in the name of one user. The only module that knows how they are asked.
 
-The clients of the SDK block, so each question runs in a thread of the pool.
+They are asked on the loop of the page. Only a look into a topic runs in a thread, because the SDK's readers block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
 from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import calls
-from coordinator_client.admin.admin import Admin, TopicDescription
+from coordinator_client.admin.admin import AsyncAdmin
 from coordinator_client.admin.observing import (
     HeldSnapshot,
     PartitionListing,
@@ -24,7 +25,9 @@ from coordinator_client.admin.observing import (
     ServerSetting,
     TransactionPage,
 )
+from coordinator_client.admin.server_admin import DiskDescription, ServerLimits, ShardDescription
 from coordinator_client.admin.topic_admin import TopicSetting
+from coordinator_client.admin.transaction_admin import HangingListing, SinkListing
 from coordinator_client.descriptions import (
     GroupDescription,
     GroupLag,
@@ -78,8 +81,8 @@ class Backups:
 class Shards:
     """The shards of the server, and its disk."""
 
-    shards: Sequence[admin.ShardDescription]
-    disk: admin.DiskDescription
+    shards: Sequence[ShardDescription]
+    disk: DiskDescription
 
 
 class ServerSource:
@@ -87,16 +90,17 @@ class ServerSource:
 
     def __init__(self, endpoint: str, tls: Tls | None, deadline_ms: int = DEADLINE_MS) -> None:
         self._connection = Connection(endpoint, client_id=CLIENT_ID, tls=tls, wait_ms=deadline_ms)
-        self._admin = Admin(self._connection, deadline_ms=deadline_ms)
+        self._admin = AsyncAdmin(self._connection, deadline_ms=deadline_ms)
         self._deadlines = calls.Deadlines(total_ms=deadline_ms)
 
     async def close(self) -> None:
         """Close the connection."""
+        # In a thread, because it waits for the end of the one on which looks into topics were answered.
         await run_in_threadpool(self._connection.close)
 
-    async def _ask(self, question: Callable[[], T]) -> PageAnswer[T]:
+    async def _ask(self, question: Coroutine[Any, Any, T]) -> PageAnswer[T]:
         try:
-            return PageAnswer(await run_in_threadpool(question))
+            return PageAnswer(await question)
         except Retriable as error:
             raise ServerAway(error.reason) from error
         except TransactionError as error:
@@ -104,28 +108,25 @@ class ServerSource:
                 raise CredentialsRefused(error.reason) from error
             return PageAnswer(None, error.reason)
 
-    async def limits(self) -> PageAnswer[admin.DescribeLimitsResponse]:
+    async def limits(self) -> PageAnswer[ServerLimits]:
         """Return the limits and the version of the server. Every caller that it knows may ask."""
-        request = admin.DescribeLimitsRequest(header=self._connection.header())
-        return await self._ask(lambda: self._connection.ask(calls.DESCRIBE_LIMITS, request, deadlines=self._deadlines))
+        return await self._ask(self._admin.describe_limits())
 
     async def shards(self) -> PageAnswer[Shards]:
         """Return the shards and the disk."""
-        request = admin.ListShardsRequest(header=self._connection.header())
 
-        def ask() -> Shards:
-            reply = self._connection.ask(calls.LIST_SHARDS, request, deadlines=self._deadlines)
-            return Shards(reply.shards, reply.disk)
+        async def ask() -> Shards:
+            return Shards(*await asyncio.gather(self._admin.list_shards(), self._admin.describe_disk()))
 
-        return await self._ask(ask)
+        return await self._ask(ask())
 
     async def rates(self) -> PageAnswer[RateHistory]:
         """Return the rates of the last hour."""
-        return await self._ask(self._admin.rates)
+        return await self._ask(self._admin.rates())
 
     async def events(self, limit: int, kinds: Sequence[str] = ()) -> PageAnswer[list[RecentEvent]]:
         """Return the newest events."""
-        return await self._ask(lambda: self._admin.recent_events(limit=limit, kinds=kinds))
+        return await self._ask(self._admin.recent_events(limit=limit, kinds=kinds))
 
     async def transactions(
         self,
@@ -138,7 +139,7 @@ class ServerSource:
     ) -> PageAnswer[TransactionPage]:
         """Return a portion of the transactional ids, the longest open transaction first."""
         return await self._ask(
-            lambda: self._admin.oldest_transactions(
+            self._admin.oldest_transactions(
                 limit=limit, skip=skip, states=states, producer_ids=producer_ids, pattern=pattern
             )
         )
@@ -149,8 +150,8 @@ class ServerSource:
             header=self._connection.header(), transactional_ids=[transactional_id], history_limit=history_limit
         )
 
-        def ask() -> TransactionDescription:
-            reply = self._connection.ask(
+        async def ask() -> TransactionDescription:
+            reply = await self._connection.ask_on_loop(
                 calls.DESCRIBE_TRANSACTIONS,
                 request,
                 deadlines=self._deadlines,
@@ -162,91 +163,81 @@ class ServerSource:
             )
             return transaction_description(reply.transactions[0])
 
-        return await self._ask(ask)
+        return await self._ask(ask())
 
-    async def hanging(self) -> PageAnswer[Sequence[admin.HangingTransaction]]:
+    async def hanging(self) -> PageAnswer[list[HangingListing]]:
         """Return the transactions that no client will end."""
-        request = admin.ListHangingTransactionsRequest(header=self._connection.header())
-        return await self._ask(
-            lambda: (
-                self._connection.ask(calls.LIST_HANGING_TRANSACTIONS, request, deadlines=self._deadlines).transactions
-            )
-        )
+        return await self._ask(self._admin.list_hanging_transactions())
 
-    async def partitions(
-        self, topics: Sequence[str] = (), *, only_open: bool = False
-    ) -> PageAnswer[list[PartitionListing]]:
+    async def partitions(self, topics: Sequence[str] = ()) -> PageAnswer[list[PartitionListing]]:
         """Return the partitions of these topics, or of all, up to `PARTITIONS_MAX`."""
 
-        def ask() -> list[PartitionListing]:
+        async def ask() -> list[PartitionListing]:
             found: list[PartitionListing] = []
             after: TopicPartition | None = None
             while True:
-                portion = self._admin.list_partitions(topics, only_open=only_open, after=after)
+                portion = await self._admin.list_partitions(topics, after=after)
                 found += portion.partitions
                 after = portion.next_after
                 if after is None or len(found) >= PARTITIONS_MAX:
                     return found
 
-        return await self._ask(ask)
+        return await self._ask(ask())
 
-    async def blocked_partitions(self, limit: int) -> PageAnswer[list[PartitionListing]]:
+    async def blocked_partitions(self, limit: int) -> PageAnswer[Sequence[PartitionListing]]:
         """Return partitions in which a transaction is open."""
-        return await self._ask(lambda: list(self._admin.list_partitions(only_open=True, limit=limit).partitions))
 
-    async def topic(self, name: str) -> PageAnswer[TopicDescription]:
-        """Return one topic."""
-        return await self._ask(lambda: self._admin.describe_topic(name))
+        async def ask() -> Sequence[PartitionListing]:
+            return (await self._admin.list_partitions(only_open=True, limit=limit)).partitions
+
+        return await self._ask(ask())
 
     async def topic_settings(self, name: str) -> PageAnswer[dict[str, TopicSetting]]:
         """Return the settings of a topic with their origins."""
-        return await self._ask(lambda: self._admin.topic_configs(name))
+        return await self._ask(self._admin.topic_configs(name))
 
     async def explanation(self, topic: str, partition: int) -> PageAnswer[PartitionExplanation]:
         """Return the reason why committed readers of a partition get no further."""
-        return await self._ask(lambda: self._admin.explain_partition(topic, partition, history_limit=1))
+        return await self._ask(self._admin.explain_partition(topic, partition, history_limit=1))
 
     async def records(self, wanted: LookWanted) -> PageAnswer[TopicLook]:
         """Return some records of a partition with the results of their transactions."""
-        return await self._ask(lambda: look_into(self._connection, wanted, self._deadlines))
+        return await self._ask(run_in_threadpool(look_into, self._connection, wanted, self._deadlines))
 
     async def groups(self) -> PageAnswer[list[GroupListing]]:
         """Return all groups."""
-        return await self._ask(self._admin.list_groups)
+        return await self._ask(self._admin.list_groups())
 
     async def group(self, group_id: str) -> PageAnswer[GroupDescription]:
         """Return one group with its members."""
-        return await self._ask(lambda: self._admin.describe_group(group_id))
+        return await self._ask(self._admin.describe_group(group_id))
 
     async def group_lag(self, group_id: str) -> PageAnswer[list[GroupLag]]:
         """Return the offsets of a group, with the records behind them."""
-        return await self._ask(lambda: self._admin.group_lag(group_id))
+        return await self._ask(self._admin.group_lag(group_id))
 
-    async def sinks(self) -> PageAnswer[Sequence[txn.SinkDescription]]:
+    async def sinks(self) -> PageAnswer[list[SinkListing]]:
         """Return the sinks of engines."""
-        request = txn.DescribeSinksRequest(header=self._connection.header())
-        return await self._ask(
-            lambda: self._connection.ask(calls.DESCRIBE_SINKS, request, deadlines=self._deadlines).sinks
-        )
+        return await self._ask(self._admin.describe_sinks())
 
     async def snapshots(self) -> PageAnswer[list[HeldSnapshot]]:
         """Return the snapshots that are held."""
-        return await self._ask(self._admin.held_snapshots)
+        return await self._ask(self._admin.held_snapshots())
 
     async def quotas(self) -> PageAnswer[QuotaReport]:
         """Return the quotas of principals."""
-        return await self._ask(self._admin.quotas)
+        return await self._ask(self._admin.quotas())
 
     async def configuration(self) -> PageAnswer[list[ServerSetting]]:
         """Return the settings of the server with their origins."""
-        return await self._ask(self._admin.server_config)
+        return await self._ask(self._admin.server_config())
 
     async def backups(self) -> PageAnswer[Backups]:
         """Return the backups."""
         request = admin.ListBackupsRequest(header=self._connection.header())
 
-        def ask() -> Backups:
-            reply = self._connection.ask(calls.LIST_BACKUPS, request, deadlines=self._deadlines)
+        async def ask() -> Backups:
+            reply = await self._connection.ask_on_loop(calls.LIST_BACKUPS, request, deadlines=self._deadlines)
             return Backups(reply.directory, reply.backups)
 
-        return await self._ask(ask)
+        return await self._ask(ask())

@@ -80,7 +80,7 @@ class TransactionAcknowledgements:
     member_id: str
     member_epoch: int
     types: Mapping[TopicPartition, Mapping[int, int]]
-    """AckOutcome by partition and offset."""
+    """Outcomes by partition and offset."""
     topic_ids: Mapping[TopicPartition, bytes]
 
 

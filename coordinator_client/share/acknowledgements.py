@@ -31,7 +31,7 @@ _UNANSWERED: Final = misconfigured(
 )
 
 Results = dict[TopicPartition, TransactionError | None]
-"""AckOutcome by partition; None for success."""
+"""Errors by partition; None for success."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class AckGroup:
 
     acquisition: HeldRecords
     types: Mapping[int, int]
-    """AckOutcome by offset."""
+    """Outcomes of the records by offset."""
     is_own: bool = False
     """True if the SDK chose the outcome itself; the application gets no report of it."""
     is_alone: bool = False
@@ -166,10 +166,9 @@ class Acknowledgements:
         self.end(ended)
         return bool(again)
 
-    def fail(self, error: TransactionError, which: Callable[[AckGroup], bool] = lambda _: True) -> None:
-        """End groups that are not in flight with an error, by default all."""
-        failed = [each for each in self._waiting if which(each)]
-        self._waiting = deque(each for each in self._waiting if not which(each))
+    def fail(self, error: TransactionError) -> None:
+        """End all groups that are not in flight with an error."""
+        failed, self._waiting = self._waiting, deque()
         self.end([AckOutcome(each, error) for each in failed])
 
     def end(self, ended: Iterable[AckOutcome]) -> None:

@@ -18,7 +18,7 @@ from coordinator_client.values import Headers, TopicPartition, TransactionAcknow
 
 
 class AcknowledgeType(IntEnum):
-    """AckOutcome of one delivery of a record: Kafka's `AcknowledgeType`, with its numbers."""
+    """Outcome of one delivery of a record: Kafka's `AcknowledgeType`, with its numbers."""
 
     ACCEPT = 1
     """The record was processed. It is never delivered again."""
@@ -35,7 +35,7 @@ OF_TRANSACTIONS: Final = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJE
 """Outcomes that a transaction can give."""
 
 GAP: Final = 0
-"""AckOutcome of an offset without a record."""
+"""Outcome of an offset without a record."""
 
 
 class ShareRecord(NamedTuple):

@@ -72,18 +72,21 @@ class EndedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangingListing:
-    """A transaction that is open in a partition and that no transactional id owns."""
+    """A transaction that is open in a partition, or in what a share group knows of it, and that no transactional id
+    owns."""
 
     partition: TopicPartition
     identity: Identity
     start_offset: int
-    """Offset of its first record; committed readers do not pass it."""
+    """Offset of its first record, which committed readers do not pass; or of the first that it acknowledged."""
     start_ms: int
     age_ms: int
     reason: str
     """Reason why nothing ends it: unknown_producer, not_open, other_epoch or not_a_member."""
     transactional_id: str
     """Id that has its producer id but not this transaction; empty if there is none."""
+    group_id: str
+    """Share group whose records it acknowledged there; empty if it has records of its own in the partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +309,7 @@ def _hanging(found: admin.HangingTransaction) -> HangingListing:
         age_ms=found.age_ms,
         reason=found.reason,
         transactional_id=found.transactional_id,
+        group_id=found.group_id,
     )
 
 

@@ -296,6 +296,9 @@ def test_hanging_transactions_are_listed_and_aborted(admin: Admin, world: World)
     assert (hanging.partition, hanging.identity, hanging.reason) == (TopicPartition("t", 1), Identity(7, 0), "not_open")
     world.answer(Method.ABORT_HANGING_TRANSACTIONS, admin_pb2.AbortHangingTransactionsResponse(aborted=[found]))
     assert admin.abort_hanging_transactions("t", 1, producer_id=7) == [hanging]
+    found.group_id = "packers"
+    world.answer(Method.LIST_HANGING_TRANSACTIONS, admin_pb2.ListHangingTransactionsResponse(transactions=[found]))
+    assert [(each.group_id, each.start_offset) for each in admin.list_hanging_transactions()] == [("packers", 4)]
 
 
 def test_shards_and_backups_are_described(admin: Admin, world: World) -> None:

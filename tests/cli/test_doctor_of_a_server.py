@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_api.v1 import admin_pb2
-from coordinator_client import Producer, TransactionListing
+from coordinator_client import DiskDescription, Producer, ShardDescription, TransactionListing
 from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess
 from tests.harness.threaded_server import threaded_server
@@ -85,9 +84,13 @@ def listing(age_ms: int | None, *, two_phase: bool = False) -> TransactionListin
     )
 
 
-def disk(free: int, *, least: int, is_low: bool = False) -> admin_pb2.DiskDescription:
+def disk(free: int, *, least: int, is_low: bool = False) -> DiskDescription:
     """Sizes in MiB."""
-    return admin_pb2.DiskDescription(free_bytes=free << 20, free_bytes_min=least << 20, is_low=is_low)
+    return DiskDescription(free_bytes=free << 20, free_bytes_min=least << 20, is_low=is_low)
+
+
+def shard(number: int, state: str) -> ShardDescription:
+    return ShardDescription(coordinator="log", shard=number, state=state, coordinator_epoch=None, reason=None)
 
 
 @pytest.mark.parametrize(
@@ -121,17 +124,14 @@ def disk(free: int, *, least: int, is_low: bool = False) -> admin_pb2.DiskDescri
         ),
         (
             judge_shards(
-                [
-                    admin_pb2.ShardDescription(coordinator="log", shard=number, state="failed" if number else "active")
-                    for number in range(6)
-                ]
+                [shard(number, "failed" if number else "active") for number in range(6)],
             ),
             "problem",
             "1 active, 5 failed",
             "log 1, log 2, log 3 and 2 more: the log says why",
         ),
         (
-            judge_shards([admin_pb2.ShardDescription(coordinator="log", shard=1, state="loading")]),
+            judge_shards([shard(1, "loading")]),
             "warning",
             "1 loading",
             "txnctl shard list",

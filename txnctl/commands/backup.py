@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from coordinator_server.exits import CommandFailed, ExitStatus
-from txnctl.commands.late import admin_pb2, calls, remote
+from txnctl.commands.late import remote, sdk
 from txnctl.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -23,7 +23,6 @@ from txnctl.commands.options import (
 from txnctl.output import Column, OutputFormat, Row, moment, print_document, print_facts, print_list, print_note, size
 
 if TYPE_CHECKING:
-    from coordinator_client.transport.connection import Connection
     from coordinator_runtime.backups import Manifest, StoredBackup
     from coordinator_runtime.backups.files import CopyProgress
 
@@ -108,28 +107,19 @@ def create(
 
 def _create_on_server(server: str, timeout_ms: int, *, is_independent: bool) -> Row:
     """Ask a running server for a backup and wait until it is complete. Raises CommandFailed if none was made."""
-    with remote.connected(server) as connection:
-        request = admin_pb2.CreateBackupRequest(
-            header=connection.header(connection.random_source.request_id()), independent=is_independent
-        )
-        begun = connection.ask(calls.CREATE_BACKUP, request, deadlines=remote.deadlines(timeout_ms)).backup
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        begun = admin.create_backup(is_independent=is_independent)
         print_note(f"backup {begun.name} of version {begun.version} is being made")
         note = _Notes("copied")
         while True:
-            found = _described(connection, begun.name, timeout_ms)
+            found = next((each for each in admin.list_backups() if each.name == begun.name), None)
             if found is None or found.state == "failed":
                 reason = "another one took its place" if found is None else found.reason
                 raise CommandFailed(ExitStatus.PROBLEM, f"the backup {begun.name} was not made: {reason}")
             if found.state != "copying":
-                return _row_of_message(found)
+                return _row_on_server(found)
             note(found.done_bytes, found.size_bytes)
             connection.clock.pause(LOOK_MS)
-
-
-def _described(connection: Connection, name: str, timeout_ms: int) -> admin_pb2.BackupDescription | None:
-    request = admin_pb2.ListBackupsRequest(header=connection.header())
-    reply = connection.ask(calls.LIST_BACKUPS, request, deadlines=remote.deadlines(timeout_ms))
-    return next((each for each in reply.backups if each.name == name), None)
 
 
 @app.command("list")
@@ -148,10 +138,8 @@ def list_backups(
     never finished is not listed. `txnctl backup verify` checks that the files are still as written.
     """
     if directory is None:
-        with remote.connected(server) as connection:
-            request = admin_pb2.ListBackupsRequest(header=connection.header())
-            reply = connection.ask(calls.LIST_BACKUPS, request, deadlines=remote.deadlines(timeout_ms))
-        rows = [_row_of_message(each) for each in reply.backups]
+        with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+            rows = [_row_on_server(each) for each in admin.list_backups()]
     else:
         from coordinator_runtime.backups import backups_in
 
@@ -331,7 +319,7 @@ def _row_of_stored(stored: StoredBackup) -> Row:
     return {"name": stored.path.name, "state": "unreadable", "reason": stored.problem}
 
 
-def _row_of_message(found: admin_pb2.BackupDescription) -> Row:
+def _row_on_server(found: sdk.BackupDescription) -> Row:
     return {
         "name": found.name,
         "state": found.state,

@@ -7,16 +7,13 @@ from collections.abc import Collection, Generator, Iterator
 from statistics import median
 from typing import Final
 
-from coordinator_api.v1 import admin_pb2
 from coordinator_client.admin.admin import Admin, TopicDescription
+from coordinator_client.admin.server_admin import DiskDescription, ServerLimits, ShardDescription
 from coordinator_client.admin.transaction_admin import TransactionListing
-from coordinator_client.calls import DESCRIBE_LIMITS, LIST_SHARDS
 from coordinator_client.transport.connection import Connection
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.disk_guard import mib_enough
 from coordinator_runtime.running_version import running_version
-from txnctl.commands.administration import list_hanging
-from txnctl.commands.remote import deadlines
 from txnctl.machine import Finding, Severity
 from txnctl.output import duration
 
@@ -32,35 +29,33 @@ _NAMED_MAX: Final = 3
 def look_at_server(connection: Connection, clock: Clock, timeout_ms: int) -> Iterator[Finding]:
     """Yield all findings. Raises the errors of the client if the server does not answer."""
     with Admin(connection, deadline_ms=timeout_ms) as admin:
-        limits = yield from _answers(connection, clock, timeout_ms)
+        limits = yield from _answers(admin, clock)
         yield judge_version(limits.server_version)
-        request = admin_pb2.ListShardsRequest(header=connection.header())
-        listed = connection.ask(LIST_SHARDS, request, deadlines=deadlines(timeout_ms))
-        yield judge_shards(listed.shards)
-        yield judge_disk(listed.disk)
-        yield judge_hanging(len(list_hanging(connection, timeout_ms)))
+        yield judge_shards(admin.list_shards())
+        yield judge_disk(admin.describe_disk())
+        yield judge_hanging(len(admin.list_hanging_transactions()))
         yield judge_transactions(admin.list_transactions(), limits.transaction_max_timeout_ms)
         yield judge_stable_offsets(admin.describe_topics())
 
 
-def _answers(
-    connection: Connection, clock: Clock, timeout_ms: int
-) -> Generator[Finding, None, admin_pb2.DescribeLimitsResponse]:
+def _answers(admin: Admin, clock: Clock) -> Generator[Finding, None, ServerLimits]:
     """Measure calls that need no disk. Returns the reply to the last one."""
-    elapsed_ms = []
-    limits = admin_pb2.DescribeLimitsResponse()
-    for _call in range(_CALLS):
-        began_us = clock.monotonic_us()
-        request = admin_pb2.DescribeLimitsRequest(header=connection.header())
-        limits = connection.ask(DESCRIBE_LIMITS, request, deadlines=deadlines(timeout_ms))
-        elapsed_ms.append((clock.monotonic_us() - began_us) // 1_000)
-    found = f"answers in {duration(int(median(elapsed_ms)))} (median of {_CALLS})"
-    if median(elapsed_ms) > _SLOW_ANSWER_MS:
+    calls = [_measured(admin, clock) for _call in range(_CALLS)]
+    median_ms = median(elapsed_ms for _limits, elapsed_ms in calls)
+    found = f"answers in {duration(int(median_ms))} (median of {_CALLS})"
+    if median_ms > _SLOW_ANSWER_MS:
         advice = "look at its processor time and at txn_runtime_event_loop_lag_seconds, or at the network in between"
         yield Finding("answer", Severity.WARNING, found, advice)
     else:
         yield Finding("answer", Severity.OK, found)
-    return limits
+    return calls[-1][0]
+
+
+def _measured(admin: Admin, clock: Clock) -> tuple[ServerLimits, int]:
+    """Return the limits, and the time that the call took (ms)."""
+    began_us = clock.monotonic_us()
+    limits = admin.describe_limits()
+    return limits, (clock.monotonic_us() - began_us) // 1_000
 
 
 def judge_version(version: str) -> Finding:
@@ -71,7 +66,7 @@ def judge_version(version: str) -> Finding:
     return Finding("version", Severity.WARNING, f"{version}, and txnctl is {ours}", "install the same version of both")
 
 
-def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
+def judge_shards(shards: Collection[ShardDescription]) -> Finding:
     """Judge the states of all shards."""
     states = Counter(shard.state for shard in shards)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
@@ -86,11 +81,11 @@ def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
     return Finding("shards", Severity.OK, found)
 
 
-def judge_disk(disk: admin_pb2.DiskDescription) -> Finding:
+def judge_disk(disk: DiskDescription) -> Finding:
     """Judge the free space on disk."""
     if not disk.free_bytes_min:
         return Finding("room on disk", Severity.WARNING, "not watched", "a full disk ends it: set disk_free_min_bytes")
-    if not disk.HasField("free_bytes"):
+    if disk.free_bytes is None:
         return Finding("room on disk", Severity.OK, "it has no disk")
     found = f"{disk.free_bytes >> 20} MiB are free"
     if disk.is_low:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from txnctl.commands.late import admin_pb2, calls, remote
+from txnctl.commands.late import remote, sdk
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from txnctl.output import Column, OutputFormat, Row, print_list
 
@@ -45,10 +46,8 @@ def list_shards(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List shards and their states. Only active shards serve."""
-    with remote.connected(server) as connection:
-        request = admin_pb2.ListShardsRequest(header=connection.header(), coordinator=coordinator)
-        reply = connection.ask(calls.LIST_SHARDS, request, deadlines=remote.deadlines(timeout_ms))
-    rows = [_row(each) for each in reply.shards if state in ("", each.state)]
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        rows: list[Row] = [asdict(each) for each in admin.list_shards(coordinator) if state in ("", each.state)]
     print_list(rows, _COLUMNS, output, empty="no shard is in this state")
 
 
@@ -63,10 +62,9 @@ def load(
     """Load a shard from the store and let it serve.
 
     The shard was unloaded, or failed and is repaired. A shard that serves is loaded again."""
-    with remote.connected(server) as connection:
-        request = admin_pb2.LoadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
-        reply = connection.ask(calls.LOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
-    print_list([_row(reply.shard)], _COLUMNS, output, empty="")
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        loaded = admin.load_shard(coordinator, number)
+    print_list([asdict(loaded)], _COLUMNS, output, empty="")
 
 
 @app.command()
@@ -78,17 +76,6 @@ def unload(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Stop serving a shard until it is loaded again. Its callers are refused and retry; nothing is lost."""
-    with remote.connected(server) as connection:
-        request = admin_pb2.UnloadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
-        reply = connection.ask(calls.UNLOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
-    print_list([_row(reply.shard)], _COLUMNS, output, empty="")
-
-
-def _row(found: admin_pb2.ShardDescription) -> Row:
-    return {
-        "coordinator": found.coordinator,
-        "shard": found.shard,
-        "state": found.state,
-        "coordinator_epoch": found.coordinator_epoch if found.HasField("coordinator_epoch") else None,
-        "reason": found.reason if found.HasField("reason") else None,
-    }
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        unloaded = admin.unload_shard(coordinator, number)
+    print_list([asdict(unloaded)], _COLUMNS, output, empty="")

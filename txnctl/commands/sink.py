@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from coordinator_server.exits import CommandFailed, ExitStatus
-from txnctl.commands.late import calls, remote, transaction_pb2
+from txnctl.commands.late import calls, remote, sdk, transaction_pb2
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, DryRun, Output, Patience, Server
 from txnctl.output import (
     Column,
@@ -121,9 +121,8 @@ def abort(
 
 def _give_up(name: str, server: str, timeout_ms: int) -> int:
     """Give up the members, and return their number."""
-    with remote.connected(server) as connection:
-        request = transaction_pb2.AbortBatchRequest(header=connection.header(), sink=name, every_run=True)
-        return connection.ask(calls.ABORT_BATCH, request, deadlines=remote.deadlines(timeout_ms)).member_count
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        return admin.abort_sink(name)
 
 
 def _described(names: Sequence[str], server: str, timeout_ms: int) -> Sequence[transaction_pb2.SinkDescription]:

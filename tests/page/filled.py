@@ -14,6 +14,7 @@ from coordinator_client import (
     Consumer,
     Fenced,
     Producer,
+    ShareConsumer,
     Snapshot,
     TransactionError,
 )
@@ -34,12 +35,13 @@ class Filled:
         self.connection = Connection(endpoint, client_id="till-eu-1")
         self.admin = Admin(self.connection)
         self.producers: list[Producer] = []
-        self.consumers: list[Consumer] = []
+        self.consumers: list[Consumer | ShareConsumer] = []
         self.snapshot: Snapshot | None = None
         self._topics()
         self._ended()
         self._open()
         self._groups()
+        self._share_group()
         SinkClient(self.connection, "spark/late-orders", run_id="run 1").join(
             0, attempt="task 1", transaction_timeout_ms=TIMEOUT_MS
         )
@@ -103,6 +105,22 @@ class Filled:
             consumer.commit()
             self.consumers.append(consumer)
         self.snapshot = self.admin.take_snapshot(["orders", "payments"])
+
+    def _share_group(self) -> None:
+        self.admin.create_topic("parcels", 1)
+        self.admin.alter_group_configs("packers", {"share_auto_offset_reset": "earliest"})
+        worker = self._producer("packer-1")
+        with worker.transaction() as transaction:
+            for number in range(4):
+                transaction.send("parcels", f"parcel {number}".encode())
+        consumer = ShareConsumer(self.connection, group_id="packers", explicit=True)
+        self.consumers.append(consumer)
+        consumer.subscribe(["parcels"])
+        while not (parcels := consumer.poll(timeout_ms=1_000)):
+            pass
+        transaction = worker.begin()
+        transaction.acknowledge(parcels)
+        transaction.flush()
 
     def work(self, seconds: float) -> None:
         """Commit and abort for a while, more and less, so that the rates have a course."""

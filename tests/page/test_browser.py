@@ -147,7 +147,7 @@ def test_a_page_needs_no_script_and_refreshes_itself(browser: Chromium, address:
     try:
         browser.open(address + "/topics")
         browser.wait_for("Page.loadEventFired")
-        assert browser.run("document.querySelectorAll('tbody tr').length") == 3
+        assert browser.run("document.querySelectorAll('tbody tr').length") == 4
     finally:
         browser.without_scripts(False)
         browser.open(address + "/pace?every=off&back=/")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
+
 import pytest
 
 from tests.page.filled import HOSTILE_GROUP, HOSTILE_ID
 from tests.page.visitor import Seen, Visitor
 from txnctl.page.app import HEADERS, SECTIONS, VIEWS
+from txnctl.page.groups import one
+from txnctl.page.request import PageRequest
+from txnctl.page.source import PageAnswer
 from txnctl.page.words import visible
 
 PAGES = [
@@ -23,6 +29,7 @@ PAGES = [
     "/records?name=audit-log&as=hex",
     "/groups",
     "/group?id=billing-readers",
+    "/group?id=packers",
     "/sinks",
     "/events",
     "/events?kind=fences",
@@ -144,6 +151,44 @@ async def test_the_list_of_transactions_says_who_holds_readers_up(visitor: Visit
     assert "orders-0" in text
     assert "checkout-web-02" not in text
     assert "No transactional id matches" in (await visitor.get("/transactions", state="PrepareCommit")).body
+
+
+async def test_a_share_group_is_shown_with_its_start_offsets_and_lag(visitor: Visitor) -> None:
+    body = (await visitor.get("/group", id="packers")).body
+    text = " ".join(Seen(body.replace("<", " <")).text.split())
+    for part in ("Lag, records that are not done 4", "Start offsets and lag", "parcels-0 0 4"):
+        assert part in text
+    assert "No offset is committed" not in text
+
+
+async def test_acknowledgements_are_participants_of_their_transaction(visitor: Visitor) -> None:
+    text = " ".join(Seen((await visitor.get("/transaction", id="packer-1")).body).text.split())
+    assert "Records of parcels-0 for the share group packers" in text
+    assert "None now" not in text
+
+
+class WithoutOffsets:
+    """A source whose user may see groups, and no offsets."""
+
+    def __init__(self, group_type: str) -> None:
+        self._group = PageAnswer(SimpleNamespace(group_type=group_type))
+
+    async def group(self, _group_id: str) -> PageAnswer[SimpleNamespace]:
+        return self._group
+
+    async def events(self, _limit: int, _kinds: Sequence[str]) -> PageAnswer[list[object]]:
+        return PageAnswer([])
+
+    async def group_lag(self, _group_id: str) -> PageAnswer[list[object]]:
+        return PageAnswer(None, "not allowed")
+
+    share_group_offsets = group_lag
+
+
+@pytest.mark.parametrize(("group_type", "lags"), [("consumer", ["to_stable", "to_end"]), ("share", ["lag"])])
+async def test_a_lag_that_is_refused_is_not_zero(group_type: str, lags: list[str]) -> None:
+    view = await one(PageRequest(WithoutOffsets(group_type), {"id": "g"}))
+    assert [view.values[name] for name in lags] == [None] * len(lags)
 
 
 async def test_a_sink_is_shown_with_its_members(visitor: Visitor) -> None:

@@ -33,6 +33,7 @@ from coordinator_client.descriptions import (
     GroupLag,
     GroupListing,
     PartitionExplanation,
+    ShareGroupOffset,
     TransactionDescription,
     transaction_description,
 )
@@ -215,6 +216,10 @@ class ServerSource:
     async def group_lag(self, group_id: str) -> PageAnswer[list[GroupLag]]:
         """Return the offsets of a group, with the records behind them."""
         return await self._ask(self._admin.group_lag(group_id))
+
+    async def share_group_offsets(self, group_id: str) -> PageAnswer[list[ShareGroupOffset]]:
+        """Return the start offsets of a share group, with the records that are not done."""
+        return await self._ask(self._admin.share_group_offsets(group_id))
 
     async def sinks(self) -> PageAnswer[list[SinkListing]]:
         """Return the sinks of engines."""

@@ -29,6 +29,11 @@ time."""
 # A fork must not repeat its parent's ids.
 os.register_at_fork(after_in_child=_ids.clear)
 
+_jitter: Final = random.Random()
+"""Apart from the module's generator: an application that has seeded that one gets the same numbers with and without
+this library."""
+os.register_at_fork(after_in_child=_jitter.seed)
+
 
 class SystemRandomSource:
     """Randomness of the operating system, for any thread. A fork does not repeat the ids and numbers of its parent."""
@@ -44,8 +49,8 @@ class SystemRandomSource:
             return drawn[:_ID_BYTES]
 
     def fraction(self) -> float:
-        # Jitter may be guessed, and the module reseeds itself in a fork.
-        return random.random()
+        # Jitter may be guessed.
+        return _jitter.random()
 
 
 def uuid_text(identity: bytes) -> str:

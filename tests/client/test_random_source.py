@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 from coordinator_client.random_source import SystemRandomSource
 
@@ -31,3 +32,11 @@ def test_a_fork_does_not_repeat_its_parents_ids_and_jitter() -> None:
     assert not theirs & ours
     assert 0 <= float(jitter) < 1
     assert float(jitter) != source.fraction()
+
+
+def test_an_application_that_has_seeded_its_generator_gets_its_own_numbers() -> None:
+    random.seed(7)
+    expected = random.random()
+    random.seed(7)
+    SystemRandomSource().fraction()
+    assert random.random() == expected

@@ -14,7 +14,7 @@ from txnctl.page.logins import Logins, ServerAddress
 from txnctl.page.serving import LOOPBACK
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def filled() -> Iterator[str]:
     """The address of a server with something of everything. Tests only look at it."""
     with threaded_server() as address:

@@ -6,8 +6,10 @@ import dis
 import os
 import sys
 from collections.abc import Callable, Collection
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final, Self
 
 import coordinator_client
@@ -32,7 +34,7 @@ class Interrupter:
 
     What the network, the clock and the other threads do while a call waits is theirs: none of it is counted. Of the
     instructions only those count at which Python looks for signals: the first of a function, and those behind a call of
-    a function in C, or behind a jump back.
+    a function in C, or behind a jump back. Of the lines all count but a return behind a line that calls nothing.
     """
 
     def __init__(self, at: Collection[int] = (), *, by_opcode: bool = False, with_events: bool = False) -> None:
@@ -79,10 +81,25 @@ class Interrupter:
 
     def _is_counted(self, frame: FrameType) -> bool:
         if not self._by_opcode:
-            return True
+            return frame.f_lasti not in _unseen_returns(frame.f_code)
         opcode = frame.f_code.co_code[frame.f_lasti]
         last, self._last[frame] = self._last.get(frame), opcode
         return last in _LOOKS and opcode != _RETURN
+
+
+@cache
+def _unseen_returns(code: CodeType) -> frozenset[int]:
+    """Where a line begins that only returns a variable, behind a line that calls nothing: a signal cannot come between
+    the two."""
+    found, called = set(), False
+    instructions = list(dis.get_instructions(code))
+    for instruction, following in pairwise(instructions):
+        if instruction.starts_line is not None:
+            if not called and (instruction.opname, following.opname) == ("LOAD_FAST", "RETURN_VALUE"):
+                found.add(instruction.offset)
+            called = False
+        called |= instruction.opcode in _LOOKS
+    return frozenset(found)
 
 
 def _is_event(frame: FrameType) -> bool:

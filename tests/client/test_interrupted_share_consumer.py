@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from coordinator_client import AcknowledgementFailed, AsyncShareConsumer, Rejected, ShareConsumer
-from coordinator_client.share.acquired import ShareRecord, ShareRecords
+from coordinator_client.share.acquired import ShareRecord
 from tests.client.fake_share import ShareCluster
 from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.test_interrupted_consumer import WorldApart, at_last, let_pass
@@ -41,19 +41,19 @@ Read = Callable[[ShareConsumer, list[ShareRecord]], None]
 """Polls under interruptions; what a poll returned is appended at once."""
 
 
+def returned(consumer: ShareConsumer) -> list[ShareRecord]:
+    """What a poll returned. An exception in an iteration over it would be none in the poll."""
+    return consumer.poll(timeout_ms=200)._records
+
+
 def implicit(consumer: ShareConsumer, got: list[ShareRecord]) -> None:
     for number in range(8):
         try:
-            got.extend(without_a_step(consumer.poll(timeout_ms=200)))
+            got.extend(returned(consumer))
             if number % 3 == 2:
                 consumer.commit()
         except Interruption:
             continue
-
-
-def without_a_step(records: ShareRecords) -> list[ShareRecord]:
-    """The records of a poll, found without a line of the SDK: the application has them, and is interrupted no more."""
-    return records._records
 
 
 def explicit(consumer: ShareConsumer, got: list[ShareRecord]) -> None:
@@ -63,7 +63,7 @@ def explicit(consumer: ShareConsumer, got: list[ShareRecord]) -> None:
             if held:
                 consumer.accept(held)
             held = []
-            held = without_a_step(consumer.poll(timeout_ms=200))
+            held = returned(consumer)
             got.extend(held)
             if number % 4 == 3:
                 consumer.renew(held)

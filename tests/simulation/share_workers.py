@@ -100,7 +100,9 @@ class Worker:
         self._start_over()
 
     def forsaken(self) -> None:
-        """The server died. Nobody answers any more."""
+        """The server died. Nobody answers any more. Sessions last from the start of the next one, whose clock may be
+        behind."""
+        self._beaten_ms = min(self._beaten_ms, self._around.now_ms())
         self._asked += 1
         self._waiting = None
         self.session_epoch = 0

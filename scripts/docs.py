@@ -132,10 +132,13 @@ _CLI_HEAD = """\
 One program that runs a server, queries a running one, and inspects the directory of a stopped one.
 
 - **Which server.** `--server HOST:PORT`, else the variable `{server_variable}`, else {default_server}.
-- **Output.** `-o table` is for people, and its layout may change. `-o json` and `-o yaml` are for programs: they carry
-  every field, with the units in the names (`start_ms`, `size_bytes`). A stream (`consume`, `log dump`) comes as one
-  JSON object per line, or as the items of one YAML list. Bytes that are no UTF-8 are written as `{{"base64": "..."}}`,
-  and `produce` takes them back: `txnctl consume a -o json | txnctl produce b --format json` copies a topic.
+- **Options.** Each may stand before the command or behind it: `txnctl --json topic list` is
+  `txnctl topic list --json`. Behind a word `--` all words are arguments.
+- **Output.** `-o table` is for people, and its layout may change. `-o json`, in short `--json`, and `-o yaml` are for
+  programs: they carry every field, with the units in the names (`start_ms`, `size_bytes`). A stream (`consume`,
+  `log dump`) comes as one JSON object per line, or as the items of one YAML list. Bytes that are no UTF-8 are written
+  as `{{"base64": "..."}}`, and `produce` takes them back: `txnctl consume a --json | txnctl produce b --format json`
+  copies a topic.
 - **Streams.** Stdout has only the result; messages go to stderr. A reader that leaves early (`| head`) ends the
   command quietly, with status 0.
 - **Waiting.** Commands fail at once if the server cannot be reached. `txnctl --wait 30s COMMAND ...` first waits up to

@@ -20,6 +20,7 @@ from txnctl.commands.health import health
 from txnctl.commands.log import consume
 from txnctl.commands.options import SERVER_TLS, SERVER_WAIT, ServerTls, parse_duration_ms
 from txnctl.commands.page import page
+from txnctl.commands.placing import place_options
 from txnctl.commands.probe import probe
 from txnctl.commands.produce import produce
 from txnctl.commands.serve import config, dev, serve
@@ -30,7 +31,8 @@ TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
 
 app = typer.Typer(
     name="txnctl",
-    help="Transactions over gRPC: run a server, and inspect one.",
+    help="Transactions over gRPC: run a server, and inspect one.\n\n"
+    "Options may stand before or behind the command. --json is short for --output json.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -142,7 +144,8 @@ def main() -> None:
     # gRPC would write lines of its own to stderr about errors that we report ourselves.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        command_tree()()
+        tree = command_tree()
+        tree(place_options(tree, sys.argv[1:]))
     except CommandFailed as failure:
         _complain(failure.message)
         sys.exit(failure.status)
@@ -159,7 +162,7 @@ def main() -> None:
 
 
 @cache
-def command_tree() -> Callable[[], object]:
+def command_tree() -> Callable[[list[str]], object]:
     """Return the tree of all commands, built from their signatures. Cached, because building it takes longer than most
     commands and tests run many."""
     tree = typer.main.get_command(app)

@@ -400,3 +400,9 @@ def test_a_stopped_directory_tells_the_same_story(txnctl: Terminal, tmp_path: Pa
 
 
 DUMPS = ("batches", "records", "markers")
+
+
+def test_options_before_and_behind_the_command_are_the_same(txnctl: Terminal, server: ServerProcess) -> None:
+    for line in ("--json --server {} topic list", "topic --server {} list --json", "topic list --json --server {}"):
+        done = txnctl(*line.format(server.address).split()).well()
+        assert done.document == json.loads(txnctl("topic", "list", "-o", "json", "-s", server.address).well().stdout)

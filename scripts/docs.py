@@ -139,6 +139,8 @@ One program that runs a server, queries a running one, and inspects the director
   `log dump`) comes as one JSON object per line, or as the items of one YAML list. Bytes that are no UTF-8 are written
   as `{{"base64": "..."}}`, and `produce` takes them back: `txnctl consume a --json | txnctl produce b --format json`
   copies a topic.
+- **Tables.** In a terminal they are as wide as it is, and numbers, times and UUIDs are never cut. In a pipe nothing is
+  folded. Colours mark what is wrong, in a terminal only; `--color` and the variable `NO_COLOR` decide.
 - **Streams.** Stdout has only the result; messages go to stderr. A reader that leaves early (`| head`) ends the
   command quietly, with status 0.
 - **Waiting.** Commands fail at once if the server cannot be reached. `txnctl --wait 30s COMMAND ...` first waits up to

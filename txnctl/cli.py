@@ -25,6 +25,8 @@ from txnctl.commands.probe import probe
 from txnctl.commands.produce import produce
 from txnctl.commands.serve import config, dev, serve
 from txnctl.commands.transactions import describe, explain, list_transactions
+from txnctl.output import COLOR, ColorChoice, is_coloured
+from txnctl.tables import CellMark, painted
 
 TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
 """Environment variable that shows the traceback of a defect in the program. Any value counts."""
@@ -85,6 +87,10 @@ def options(  # noqa: PLR0913  each option is a parameter
             help="Time to wait for a server that is not ready yet, as in 30s. [default: 0s]",
         ),
     ] = 0,
+    color: Annotated[
+        ColorChoice,
+        typer.Option(help="Colours for what is wrong. auto: in a terminal, unless the variable NO_COLOR is set."),
+    ] = ColorChoice.AUTO,
     tls_ca_file: Annotated[
         str | None,
         typer.Option(
@@ -136,6 +142,7 @@ def options(  # noqa: PLR0913  each option is a parameter
             "--token-file and the other --tls options need --tls-ca-file, by which the server is checked",
         )
     SERVER_TLS.set(given)
+    COLOR.set(color)
     SERVER_WAIT.set(wait_ms / 1_000)
 
 
@@ -171,8 +178,9 @@ def command_tree() -> Callable[[list[str]], object]:
 
 
 def _complain(message: str) -> None:
+    name = painted("txnctl:", CellMark.BAD) if is_coloured(sys.stderr) else "txnctl:"
     for line in message.splitlines():
-        print(f"txnctl: {line}", file=sys.stderr)
+        print(f"{name} {line}", file=sys.stderr)
 
 
 if __name__ == "__main__":

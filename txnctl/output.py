@@ -2,7 +2,7 @@
 
 JSON and YAML have all fields, with the names of the API and units in the names (`start_ms`). Tables have the fields
 that people look for. Stdout has nothing but the result: notes for people go to stderr. Control characters in foreign
-text (keys, ids) are escaped before they reach a terminal.
+text (keys, ids) are escaped before they reach a terminal. Colours mark what is wrong, and only in tables.
 """
 
 from __future__ import annotations
@@ -11,20 +11,36 @@ import json
 import os
 import re
 import select
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, TextIO, TypeAlias
 
 from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.tables import CellMark, TableColumn, painted, table_lines
 
 Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Value] | None"
 Row: TypeAlias = Mapping[str, Value]
 
 NOTHING: Final = "-"
 """Text of a table cell without a value."""
+
+
+class ColorChoice(StrEnum):
+    """Times at which text has colours."""
+
+    AUTO = "auto"
+    """In a terminal, unless the variable NO_COLOR is set."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+COLOR: Final[ContextVar[ColorChoice]] = ContextVar("COLOR", default=ColorChoice.AUTO)
+"""Value of `--color`."""
 
 
 class OutputFormat(StrEnum):
@@ -45,11 +61,38 @@ class Column:
     key: str
     words: Callable[[Value], str] | None = None
     is_number: bool = False
+    mark: Callable[[Value], CellMark | None] | None = None
+    """Colour of a value that shows something wrong."""
 
     def cell(self, row: Row) -> str:
         """Return the text of one cell."""
         value = row.get(self.key)
         return printable(shown(value) if self.words is None else self.words(value))
+
+    def mark_of(self, row: Row) -> CellMark | None:
+        """Return the colour of one cell."""
+        return None if self.mark is None else self.mark(row.get(self.key))
+
+    def below(self, rows: Sequence[Row]) -> TableColumn:
+        """Return the column of a table with these rows."""
+        is_whole = self.is_number or self.words in (moment, duration, size)
+        cells, marks = [self.cell(row) for row in rows], [self.mark_of(row) for row in rows]
+        return TableColumn(self.title, cells, marks, is_right=self.is_number, is_whole=is_whole)
+
+
+def marked_words(*, bad: Iterable[str] = (), warning: Iterable[str] = ()) -> Callable[[Value], CellMark | None]:
+    """Return the marks of a column whose values are words."""
+    marks = {**dict.fromkeys(bad, CellMark.BAD), **dict.fromkeys(warning, CellMark.WARNING)}
+    return lambda value: marks.get(str(value))
+
+
+def marked_if(mark: CellMark, *, above: int = 0) -> Callable[[Value], CellMark | None]:
+    """Return the marks of a column: for numbers above a limit, or for texts and lists that are not empty."""
+
+    def mark_of(value: Value) -> CellMark | None:
+        return mark if (value > above if isinstance(value, int | float) else bool(value)) else None
+
+    return mark_of
 
 
 def print_list(rows: Sequence[Row], columns: Sequence[Column], output: OutputFormat, *, empty: str) -> None:
@@ -57,11 +100,7 @@ def print_list(rows: Sequence[Row], columns: Sequence[Column], output: OutputFor
     if output is not OutputFormat.TABLE:
         print_document(rows, output)
     elif rows:
-        print_table(
-            [column.title for column in columns],
-            [[column.cell(row) for column in columns] for row in rows],
-            {at for at, column in enumerate(columns) if column.is_number},
-        )
+        print_table([column.below(rows) for column in columns])
     else:
         print_note(empty)
 
@@ -74,27 +113,18 @@ def print_document(document: Value, output: OutputFormat) -> None:
 def print_facts(row: Row, columns: Sequence[Column]) -> None:
     """Print one row as lines of title and value."""
     width = max(len(column.title) for column in columns)
-    write("".join(f"{column.title.ljust(width)}  {column.cell(row)}\n" for column in columns))
+    paint = painted if is_coloured(sys.stdout) else _unpainted
+    write(
+        "".join(f"{column.title.ljust(width)}  {paint(column.cell(row), column.mark_of(row))}\n" for column in columns)
+    )
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: set[int]) -> None:
-    """Print a table, with the columns in `numbers` aligned right. Long cells are folded in a terminal only."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for at, title in enumerate(titles):
-        table.add_column(title, justify="right" if at in numbers else "left", overflow="fold")
-    for row in rows:
-        # As Text, because rich would interpret square brackets in a transactional id as markup.
-        table.add_row(*(Text(cell) for cell in row))
-    # The width has no limit in a pipe: a table cut at 80 columns would be useless there.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
-    with console.capture() as capture:
-        console.print(table)
-    write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+def print_table(columns: Sequence[TableColumn]) -> None:
+    """Print a table. A terminal limits its width, and a pipe does not."""
+    is_unicode = "utf" in (sys.stdout.encoding or "").lower()
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    lines = table_lines(columns, width, ruler="─" if is_unicode else "-", is_coloured=is_coloured(sys.stdout))
+    write("".join(f"{line}\n" for line in lines))
 
 
 class RowStream:
@@ -153,6 +183,19 @@ def write(text: str) -> None:
     except OSError as error:
         _let_go_of_stdout()
         raise CommandFailed(ExitStatus.PROBLEM, f"the result cannot be written to stdout: {error.strerror}") from error
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """True if text for people may have colours on this stream."""
+    match COLOR.get():
+        case ColorChoice.AUTO:
+            return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        case choice:
+            return choice is ColorChoice.ALWAYS
+
+
+def _unpainted(text: str, mark: CellMark | None) -> str:
+    return text
 
 
 def end_if_reader_left() -> None:

@@ -20,7 +20,8 @@ from txnctl.commands.options import (
     parse_duration_ms,
     parse_partition,
 )
-from txnctl.output import Column, OutputFormat, Row, Value, duration, print_list, print_note
+from txnctl.output import Column, OutputFormat, Row, Value, duration, marked_if, print_list, print_note
+from txnctl.tables import CellMark
 
 
 def abort(
@@ -228,7 +229,7 @@ _HANGING = (
     Column("EPOCH", "producer_epoch", is_number=True),
     Column("FROM OFFSET", "start_offset", is_number=True),
     Column("AGE", "age_ms", duration, is_number=True),
-    Column("WHY", "reason", _reason),
+    Column("WHY", "reason", _reason, mark=marked_if(CellMark.BAD)),
 )
 
 
@@ -244,5 +245,5 @@ _ACTED = (
     Column("FENCED EPOCH", "fenced_producer_epoch", is_number=True),
     Column("AGE", "age_ms", duration, is_number=True),
     Column("PARTITIONS", "partitions", is_number=True),
-    Column("WHY NOT", "error", _refusal),
+    Column("WHY NOT", "error", _refusal, mark=marked_if(CellMark.BAD)),
 )

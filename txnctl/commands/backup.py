@@ -20,7 +20,18 @@ from txnctl.commands.options import (
     Server,
     parse_duration_ms,
 )
-from txnctl.output import Column, OutputFormat, Row, moment, print_document, print_facts, print_list, print_note, size
+from txnctl.output import (
+    Column,
+    OutputFormat,
+    Row,
+    marked_words,
+    moment,
+    print_document,
+    print_facts,
+    print_list,
+    print_note,
+    size,
+)
 
 if TYPE_CHECKING:
     from coordinator_runtime.backups import Manifest, StoredBackup
@@ -39,7 +50,7 @@ Shelf = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the bac
 
 _COLUMNS: Final = (
     Column("NAME", "name"),
-    Column("STATE", "state"),
+    Column("STATE", "state", mark=marked_words(bad=["failed"])),
     Column("CREATED", "created_ms", moment),
     Column("VERSION", "version", is_number=True),
     Column("LINE", "incarnation", is_number=True),
@@ -172,7 +183,7 @@ def verify(
 
 _VERIFIED: Final = (
     Column("NAME", "name"),
-    Column("VERDICT", "verdict"),
+    Column("VERDICT", "verdict", mark=marked_words(bad=["damaged"])),
     Column("SIZE", "size_bytes", size, is_number=True),
     Column("PROBLEMS", "problems"),
 )

@@ -11,7 +11,7 @@ import typer
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.late import remote
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, Output, Patience
-from txnctl.output import Column, OutputFormat, Row, print_list
+from txnctl.output import Column, OutputFormat, Row, marked_words, print_list
 
 if TYPE_CHECKING:
     from txnctl.machine import Finding
@@ -55,7 +55,7 @@ def doctor(
     ]
     columns = (
         Column("SUBJECT", "subject"),
-        Column("VERDICT", "verdict"),
+        Column("VERDICT", "verdict", mark=marked_words(bad=["problem"], warning=["warning"])),
         Column("FOUND", "found"),
         Column("WHAT TO DO", "advice"),
     )

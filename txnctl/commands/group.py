@@ -30,7 +30,8 @@ from txnctl.commands.options import (
     make_sure,
     parse_duration_ms,
 )
-from txnctl.output import Column, OutputFormat, Row, print_document, print_facts, print_list
+from txnctl.output import Column, OutputFormat, Row, marked_if, print_document, print_facts, print_list
+from txnctl.tables import CellMark
 
 app = typer.Typer(
     name="group",
@@ -225,5 +226,5 @@ _FACTS = (
     Column("Partitions", "partitions"),
     Column("Records it can read now", "lag_to_last_stable_offset"),
     Column("Records up to the end", "lag_to_high_watermark"),
-    Column("Offsets wait for", "waits_for"),
+    Column("Offsets wait for", "waits_for", mark=marked_if(CellMark.WARNING)),
 )

@@ -9,7 +9,8 @@ from typing import Final
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.late import sdk
-from txnctl.output import NOTHING, Column, Row, Value
+from txnctl.output import NOTHING, Column, Row, Value, marked_if
+from txnctl.tables import CellMark
 
 
 def group_there(admin: sdk.Admin, group_id: str) -> sdk.GroupDescription:
@@ -195,5 +196,5 @@ OFFSET_COLUMNS: Final = (
     Column("LAST STABLE", "last_stable_offset", is_number=True),
     Column("HIGH WATERMARK", "high_watermark", is_number=True),
     Column("MEMBER", "member_id"),
-    Column("WAITS FOR", "pending", _pending_words),
+    Column("WAITS FOR", "pending", _pending_words, mark=marked_if(CellMark.WARNING)),
 )

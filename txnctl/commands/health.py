@@ -9,14 +9,14 @@ import typer
 from coordinator_server.exits import ExitStatus
 from txnctl.commands.late import remote, waiting
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
-from txnctl.output import Column, OutputFormat, Row, print_document, print_facts
+from txnctl.output import Column, OutputFormat, Row, marked_words, print_document, print_facts
 
 if TYPE_CHECKING:
     import grpc
     from google.protobuf.message import Message
     from grpc_health.v1 import health_pb2
 
-_COLUMNS = (Column("Server", "server"), Column("Status", "status"))
+_COLUMNS = (Column("Server", "server"), Column("Status", "status", mark=marked_words(bad=["NOT_SERVING"])))
 
 
 def health(

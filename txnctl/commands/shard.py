@@ -9,7 +9,7 @@ import typer
 
 from txnctl.commands.late import remote, sdk
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
-from txnctl.output import Column, OutputFormat, Row, print_list
+from txnctl.output import Column, OutputFormat, Row, marked_words, print_list
 
 app = typer.Typer(
     name="shard", help="List, load and unload the shards of a server.", no_args_is_help=True, rich_markup_mode=None
@@ -26,7 +26,7 @@ Number = Annotated[int, typer.Argument(metavar="SHARD", help="Number of the shar
 _COLUMNS = (
     Column("COORDINATOR", "coordinator"),
     Column("SHARD", "shard", is_number=True),
-    Column("STATE", "state"),
+    Column("STATE", "state", mark=marked_words(bad=["failed"], warning=["loading", "unloaded"])),
     Column("EPOCH", "coordinator_epoch", is_number=True),
     Column("REASON", "reason"),
 )

@@ -9,7 +9,19 @@ import typer
 
 from coordinator_server.exits import ExitStatus
 from txnctl.commands.options import Output
-from txnctl.output import Column, OutputFormat, Row, Value, print_document, print_facts, print_list, print_note, shown
+from txnctl.output import (
+    Column,
+    OutputFormat,
+    Row,
+    Value,
+    marked_if,
+    print_document,
+    print_facts,
+    print_list,
+    print_note,
+    shown,
+)
+from txnctl.tables import CellMark
 
 if TYPE_CHECKING:
     from coordinator_runtime.rocks import ReadOnlyStore
@@ -108,7 +120,7 @@ def _print_table(checks: list[Check]) -> None:
         Column("PROMISE", "promise"),
         Column("EXAMINED", "examined", is_number=True),
         Column("", "unit"),
-        Column("VIOLATIONS", "violation_count", is_number=True),
+        Column("VIOLATIONS", "violation_count", is_number=True, mark=marked_if(CellMark.BAD)),
     )
     print_list([_row(check) for check in checks], columns, OutputFormat.TABLE, empty="")
     for check in checks:

@@ -31,6 +31,8 @@ from txnctl.output import (
     Row,
     Value,
     duration,
+    marked_if,
+    marked_words,
     moment,
     print_document,
     print_facts,
@@ -38,12 +40,16 @@ from txnctl.output import (
     print_note,
     write,
 )
+from txnctl.tables import CellMark
 
 SERVER_ITSELF: Final = "(server)"
 """Client name shown for a step of the server itself: a timeout, or the completion of an earlier decision."""
 
 UNNAMED: Final = "(unnamed)"
 """Client name shown for a client without a client id. Its host still shows where it runs."""
+
+OLD_MS: Final = 60_000
+"""Age from which an open transaction is marked, because it holds up readers (ms)."""
 
 _NO_TIMEOUT_MS: Final = 2**31 - 1
 
@@ -91,7 +97,7 @@ def list_transactions(
         Column("STATE", "state"),
         Column("PRODUCER ID", "producer_id", is_number=True),
         Column("OPENED", "start_ms", moment),
-        Column("AGE", "age_ms", duration, is_number=True),
+        Column("AGE", "age_ms", duration, is_number=True, mark=marked_if(CellMark.WARNING, above=OLD_MS)),
     )
     print_list(rows, columns, output, empty="no transactional id matches")
 
@@ -427,12 +433,12 @@ _FREE = (
 _BLOCKED = (
     *_FREE[:-1],
     Column("In the way", "transactional_id"),
-    Column("State", "state"),
+    Column("State", "state", mark=marked_words(bad=["hanging"])),
     Column("Producer id", "producer_id"),
     Column("Producer epoch", "producer_epoch"),
     Column("Its first offset here", "start_offset"),
     Column("Opened", "start_ms", moment),
-    Column("Age", "age_ms", duration),
+    Column("Age", "age_ms", duration, mark=marked_if(CellMark.WARNING, above=OLD_MS)),
     Column("Time left", "time_left_ms", duration),
     Column("Last step", "last_step", _last_step),
     Column("Next", "next_event"),

@@ -117,6 +117,7 @@ class Admin:
     delete_group = blocking(GroupCalls.delete_group)
     group_offsets = blocking(GroupCalls.group_offsets)
     group_lag = blocking(GroupCalls.group_lag)
+    lag_of_groups = blocking(GroupCalls.lag_of_groups)
     count_records = blocking(GroupCalls.count_records)
     plan_offset_resets = blocking(GroupCalls.plan_offset_resets)
     alter_group_offsets = blocking(GroupCalls.alter_group_offsets)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
@@ -65,6 +65,18 @@ from coordinator_protocol.names import check_group_id
 
 _COUNTED_AT_ONCE_MAX: Final = 400
 """Maximum partitions in one request; about as many as the server counts before it yields to other calls."""
+
+_GROUPS_AT_ONCE_MAX: Final = 50
+"""Maximum groups in one request, so that the answer stays small when they have many partitions."""
+
+
+class _CountStart(NamedTuple):
+    """Place from which records are counted."""
+
+    partition: TopicPartition
+    topic_id: bytes
+    """Empty: not known."""
+    offset: int
 
 
 class GroupCalls:
@@ -147,19 +159,19 @@ class GroupCalls:
 
     async def group_offsets(self, group_id: str) -> list[GroupOffset]:
         """Return the committed and pending offsets of a group by partition. Empty for a group that does not exist."""
-        check_here(check_group_id, group_id, Method.OFFSET_FETCH)
-        offsets = {found.partition: found for found in await self._fetch_offsets(group_id, require_stable=False)}
-        for found in await self._fetch_offsets(group_id, require_stable=True):
-            if found.pending:
-                known = offsets.get(found.partition)
-                is_same = known is not None and known.topic_id == found.topic_id
-                offsets[found.partition] = replace(known, pending=found.pending) if known and is_same else found
-        return [offsets[name] for name in sorted(offsets)]
+        return (await self._offsets_of([group_id]))[group_id]
 
-    async def _fetch_offsets(self, group_id: str, *, require_stable: bool) -> list[GroupOffset]:
+    async def _offsets_of(self, group_ids: Sequence[str]) -> dict[str, list[GroupOffset]]:
+        for group_id in group_ids:
+            check_here(check_group_id, group_id, Method.OFFSET_FETCH)
+        committed = await self._fetch_offsets(group_ids, require_stable=False)
+        stable = await self._fetch_offsets(group_ids, require_stable=True)
+        return {group_id: _with_pending(committed[group_id], stable[group_id]) for group_id in group_ids}
+
+    async def _fetch_offsets(self, group_ids: Sequence[str], *, require_stable: bool) -> dict[str, list[GroupOffset]]:
         request = group.OffsetFetchRequest(
             header=self._asker.header(),
-            groups=[group.OffsetFetchGroup(group_id=group_id)],
+            groups=[group.OffsetFetchGroup(group_id=group_id) for group_id in group_ids],
             require_stable=require_stable,
         )
 
@@ -169,14 +181,31 @@ class GroupCalls:
             return [*reply.groups, *_without(offsets, {ErrorCode.UNSTABLE_OFFSET_COMMIT})]
 
         reply = await self._asker.ask(OFFSET_FETCH, request, items=verdicts)
-        return [group_offset(found) for found in reply.groups[0].offsets]
+        return {
+            group_id: [group_offset(each) for each in found.offsets]
+            for group_id, found in zip(group_ids, reply.groups, strict=True)
+        }
 
     async def group_lag(self, group_id: str) -> list[GroupLag]:
         """Return `group_offsets`, each with the number of records from the committed offset on."""
-        offsets = await self.group_offsets(group_id)
-        starts = {each.partition: each.committed.offset for each in offsets if each.committed is not None}
-        counts = await self.count_records(starts, topic_ids={each.partition: each.topic_id for each in offsets})
-        return [GroupLag(offset=each, lag=counts.get(each.partition)) for each in offsets]
+        return (await self.lag_of_groups([group_id]))[group_id]
+
+    async def lag_of_groups(self, group_ids: Collection[str]) -> dict[str, list[GroupLag]]:
+        """Return `group_lag` of each group, in few requests. Empty for one that does not exist."""
+        offsets: dict[str, list[GroupOffset]] = {}
+        names = iter(dict.fromkeys(group_ids))
+        while asked := list(islice(names, _GROUPS_AT_ONCE_MAX)):
+            offsets |= await self._offsets_of(asked)
+        starts = {group_id: [*map(_start, found)] for group_id, found in offsets.items()}
+        # Groups at the same place share its count.
+        counts = await self._count(dict.fromkeys(start for found in starts.values() for start in found if start))
+        return {
+            group_id: [
+                GroupLag(offset=each, lag=None if start is None else counts.get(start))
+                for each, start in zip(found, starts[group_id], strict=True)
+            ]
+            for group_id, found in offsets.items()
+        }
 
     async def count_records(
         self,
@@ -189,30 +218,32 @@ class GroupCalls:
 
         A long count takes several requests, and counts up to the end of the log at the last of them.
         """
-        counts: dict[TopicPartition, RecordCount] = {}
-        missing, ids = dict(start_offsets), dict(topic_ids)
+        starts = {name: _CountStart(name, topic_ids.get(name, b""), at) for name, at in start_offsets.items()}
+        counts = await self._count(starts.values())
+        return {name: counts[start] for name, start in starts.items() if start in counts}
+
+    async def _count(self, starts: Iterable[_CountStart]) -> dict[_CountStart, RecordCount]:
+        counts: dict[_CountStart, RecordCount] = {}
+        # The place where the next request continues each count.
+        missing = {start: start for start in starts}
         while missing:
-            asked = list(islice(missing, _COUNTED_AT_ONCE_MAX))
+            asked = list(islice(missing.items(), _COUNTED_AT_ONCE_MAX))
             request = log.CountRecordsRequest(header=self._asker.header())
-            for name in asked:
-                topic, partition = name
-                request.partitions.add(
-                    topic=topic, topic_id=ids.get(name), partition=partition, start_offset=missing[name]
-                )
+            for _, ((topic, partition), topic_id, at) in asked:
+                request.partitions.add(topic=topic, topic_id=topic_id, partition=partition, start_offset=at)
             reply = await self._asker.ask(
                 COUNT_RECORDS,
                 request,
                 items=lambda reply: _without(reply.results, TOPIC_GONE),
             )
-            for name, result in zip(asked, reply.results, strict=True):
-                del missing[name]
+            for (start, _), result in zip(asked, reply.results, strict=True):
+                del missing[start]
                 if result.error_code:
-                    counts.pop(name, None)
+                    counts.pop(start, None)
                     continue
-                ids[name] = result.topic_id
-                counts[name] = _added(counts.get(name), result)
+                counts[start] = _added(counts.get(start), result)
                 if result.next_offset < result.high_watermark:
-                    missing[name] = result.next_offset
+                    missing[start] = _CountStart(start.partition, result.topic_id, result.next_offset)
         return counts
 
     # Offset resets
@@ -356,6 +387,22 @@ def _group_config(name: str, value: int | str) -> group.GroupConfig:
         if isinstance(value, str)
         else group.GroupConfig(name=name, value=value)
     )
+
+
+def _with_pending(committed: Sequence[GroupOffset], stable: Sequence[GroupOffset]) -> list[GroupOffset]:
+    """Return the committed offsets by partition, with the pending ones that the stable offsets name."""
+    offsets = {found.partition: found for found in committed}
+    for found in stable:
+        if found.pending:
+            known = offsets.get(found.partition)
+            is_same = known is not None and known.topic_id == found.topic_id
+            offsets[found.partition] = replace(known, pending=found.pending) if known and is_same else found
+    return [offsets[name] for name in sorted(offsets)]
+
+
+def _start(found: GroupOffset) -> _CountStart | None:
+    """Return the place where the lag begins; None if nothing is committed."""
+    return None if found.committed is None else _CountStart(found.partition, found.topic_id, found.committed.offset)
 
 
 def _added(known: RecordCount | None, result: log.CountResult) -> RecordCount:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from coordinator_api.v1 import group_pb2 as group
@@ -233,6 +235,29 @@ def test_lag_counts_records_and_no_markers(server: AdministeredServer, admin: Ad
         ),
         place("foo-2"): None,
     }
+
+
+def test_the_lag_of_all_groups_takes_as_many_requests_as_the_lag_of_one(
+    server: AdministeredServer, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.append("foo-0", 4)
+    groups = [f"g{number}" for number in range(40)]
+    for number, group_id in enumerate(groups):
+        server.world.offsets.commits({"foo-0": number % 5, "foo-1": 0}, group_id=group_id)
+    asked: list[str] = []
+    ask = AdministeredServer.ask
+
+    def counted(server: AdministeredServer, rpc: Any, request: Any, *, timeout_ms: int) -> Any:
+        asked.append(rpc.method)
+        return ask(server, rpc, request, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(AdministeredServer, "ask", counted)
+    lags = admin.lag_of_groups([*groups, "nobody", "g0"])
+    assert asked == [Method.OFFSET_FETCH, Method.OFFSET_FETCH, Method.COUNT_RECORDS]
+    assert list(lags) == [*groups, "nobody"]
+    assert lags["nobody"] == []
+    assert [(lags[group_id], group_id) for group_id in groups] == [(admin.group_lag(each), each) for each in groups]
+    assert [each.lag and each.lag.to_high_watermark for each in lags["g3"]] == [1, 0]
 
 
 def test_the_lag_of_a_group_that_read_everything_is_0(server: AdministeredServer, admin: Admin) -> None:

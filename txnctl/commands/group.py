@@ -30,7 +30,8 @@ from txnctl.commands.options import (
     make_sure,
     parse_duration_ms,
 )
-from txnctl.output import Column, OutputFormat, Row, marked_if, print_document, print_facts, print_list
+from txnctl.commands.totals import LAG_COLUMNS, group_lags, lag_words
+from txnctl.output import Column, OutputFormat, Row, marked_if, print_document, print_facts, print_list, print_note
 from txnctl.tables import CellMark
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ _STATES: Final = (
     *("Assigning", "Reconciling", "Dead"),
 )
 _TYPES: Final = ("classic", "consumer", "share")
+_NO_MATCH: Final = "no group matches"
 
 
 @app.command("list")
@@ -62,14 +64,26 @@ def list_groups(
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="Only classic, consumer or share groups; repeatable."),
     ] = None,
+    lag: Annotated[
+        bool, typer.Option("--lag", help="Show the records that each group has left, and all together.")
+    ] = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List groups by their ids."""
+    """List groups by their ids.
+
+    With --lag, JSON also has the lag in each topic. LAG and LAG TO END mean the same as in `txnctl group offsets`."""
     _check_names("state", states or [], _STATES)
     _check_names("type", types or [], _TYPES)
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        listed = admin.list_groups(states=states or (), types=types or ())
+        if lag:
+            lags = group_lags(admin, listed)
+            print_list(lags, LAG_COLUMNS, output, empty=_NO_MATCH)
+            if lags and output is OutputFormat.TABLE:
+                print_note(lag_words(lags))
+            return
         rows: list[Row] = [
             {
                 "group_id": found.group_id,
@@ -77,7 +91,7 @@ def list_groups(
                 "state": found.state,
                 "protocol_type": found.protocol_type or None,
             }
-            for found in admin.list_groups(states=states or (), types=types or ())
+            for found in listed
         ]
     columns = (
         Column("GROUP", "group_id"),
@@ -85,7 +99,7 @@ def list_groups(
         Column("STATE", "state"),
         Column("PROTOCOL", "protocol_type"),
     )
-    print_list(rows, columns, output, empty="no group matches")
+    print_list(rows, columns, output, empty=_NO_MATCH)
 
 
 @app.command()

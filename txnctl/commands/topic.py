@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -23,7 +23,8 @@ from txnctl.commands.options import (
     parse_duration_ms,
     parse_partition,
 )
-from txnctl.output import Column, OutputFormat, Row, print_list, uuid_text
+from txnctl.commands.totals import SIZE_COLUMNS, size_words, topic_sizes
+from txnctl.output import Column, OutputFormat, Row, print_list, print_note, uuid_text
 
 app = typer.Typer(
     name="topic",
@@ -47,6 +48,8 @@ class CleanupChoice(StrEnum):
     COMPACT = "compact"
     COMPACT_AND_DELETE = "compact,delete"
 
+
+_NO_TOPICS: Final = "no topics; `txnctl topic create NAME` makes one"
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
@@ -245,13 +248,21 @@ def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
 
 @app.command("list")
 def list_topics(
-    server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
+    sizes: Annotated[bool, typer.Option("--sizes", help="Show records and bytes of each topic, and of all.")] = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """List all topics, with the number of offsets in each.
 
-    Also shows how many offsets are not decided yet."""
+    Also shows how many offsets are not decided yet. Markers count as offsets and bytes, and not as records."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
-        rows = [_summary(topic) for topic in admin.describe_topics()]
+        rows = topic_sizes(admin) if sizes else [_summary(topic) for topic in admin.describe_topics()]
+    if sizes:
+        print_list(rows, SIZE_COLUMNS, output, empty=_NO_TOPICS)
+        if rows and output is OutputFormat.TABLE:
+            print_note(size_words(rows))
+        return
     columns = (
         Column("TOPIC", "topic"),
         Column("PARTITIONS", "partitions", is_number=True),
@@ -260,7 +271,7 @@ def list_topics(
         Column("OPEN TXNS", "open_transactions", is_number=True),
         Column("TOPIC ID", "topic_id"),
     )
-    print_list(rows, columns, output, empty="no topics; `txnctl topic create NAME` makes one")
+    print_list(rows, columns, output, empty=_NO_TOPICS)
 
 
 @app.command()

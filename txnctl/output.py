@@ -14,6 +14,7 @@ import select
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -170,16 +171,28 @@ def write(text: str) -> None:
     """Write to stdout at once. Ends the program quietly if its reader is gone, as after `| head`.
 
     Raises CommandFailed if the text cannot be written, as on a full disk."""
+    with _writing():
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:
+            # The terminal has no Unicode: escapes are better than a traceback.
+            encoding = sys.stdout.encoding
+            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def write_bytes(content: bytes) -> None:
+    """Write bytes to stdout at once, as `write` does."""
+    with _writing():
+        sys.stdout.buffer.write(content)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
     try:
-        sys.stdout.write(text)
+        yield
         sys.stdout.flush()
     except BrokenPipeError:
         _end_quietly()
-    except UnicodeEncodeError:
-        # The terminal has no Unicode: escapes are better than a traceback.
-        encoding = sys.stdout.encoding
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
     except OSError as error:
         _let_go_of_stdout()
         raise CommandFailed(ExitStatus.PROBLEM, f"the result cannot be written to stdout: {error.strerror}") from error

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import coordinator_client as sdk
     from coordinator_api.v1 import admin_pb2, transaction_pb2
     from coordinator_client import calls
-    from txnctl.commands import log_rows, remote, remote_log, waiting
+    from txnctl.commands import log_rows, record_format, remote, remote_log, waiting
 else:
 
     class _Late:
@@ -27,8 +27,19 @@ else:
     transaction_pb2 = _Late("coordinator_api.v1.transaction_pb2")
     calls = _Late("coordinator_client.calls")
     log_rows = _Late("txnctl.commands.log_rows")
+    record_format = _Late("txnctl.commands.record_format")
     remote = _Late("txnctl.commands.remote")
     remote_log = _Late("txnctl.commands.remote_log")
     waiting = _Late("txnctl.commands.waiting")
 
-__all__ = ["admin_pb2", "calls", "log_rows", "remote", "remote_log", "sdk", "transaction_pb2", "waiting"]
+__all__ = [
+    "admin_pb2",
+    "calls",
+    "log_rows",
+    "record_format",
+    "remote",
+    "remote_log",
+    "sdk",
+    "transaction_pb2",
+    "waiting",
+]

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from coordinator_server.exits import CommandFailed, ExitStatus
-from txnctl.commands.late import log_rows, remote, remote_log, sdk
+from txnctl.commands.late import log_rows, record_format, remote, remote_log, sdk
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from txnctl.output import OutputFormat, Row, RowStream, print_note
 
@@ -60,14 +60,33 @@ def consume(
     on_corrupt_batch: Annotated[
         OnCorruptBatch, typer.Option(help="For a batch that cannot be read: raise fails, skip continues after it.")
     ] = OnCorruptBatch.RAISE,
+    key: Annotated[str | None, typer.Option(metavar="TEXT", help="Only records with this key.")] = None,
+    key_hex: Annotated[
+        str | None, typer.Option(metavar="HEX", help="Only records with this key, in hexadecimal digits.")
+    ] = None,
+    keys_only: Annotated[
+        bool, typer.Option("--keys-only", help="Show the keys of records, without values and headers.")
+    ] = False,
+    format_text: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help=r"Print each record in a format such as '%o %k %v\n': %t topic, %p partition, %o offset, %k key, %v or"
+            r" %s value, %T timestamp (ms), %h headers, %K and %S their lengths; \n, \t, \xNN.",
+        ),
+    ] = None,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Print the records of a topic, each partition in order.
 
-    The JSON output is one object per line, which `txnctl produce` reads back.
+    The JSON output is one object per line, which `txnctl produce` reads back. A format prints the stored bytes into a
+    pipe or file. A search by key reads all chosen partitions.
     """
+    stream = _stream(format_text, output, is_raw=raw, keys_only=keys_only)
+    chosen = log_rows.ShownRecords(is_raw=raw, key=_chosen_key(key, key_hex), keys_only=keys_only)
     wanted = remote_log.Wanted(
         topic=topic,
         partitions=partitions,
@@ -78,11 +97,10 @@ def consume(
         on_corrupt_batch=on_corrupt_batch,
         timeout_ms=timeout_ms,
     )
-    stream = RowStream(output, log_rows.record_line)
     with remote.connected(server, remote.PrintingTransport) as connection:
         log = _opened(connection, wanted)
-        shown = stream.add_all((log_rows.record_rows(batch, is_raw=raw) for batch in log), count_max)
-    if output is OutputFormat.TABLE:
+        shown = stream.add_all((log_rows.chosen_rows(batch, chosen) for batch in log), count_max)
+    if output is OutputFormat.TABLE and format_text is None:
         hidden = log.hidden
         print_note(f"{shown} shown; hidden: {hidden.aborted} aborted records, {hidden.control} markers")
     skipped = log.skipped
@@ -91,6 +109,31 @@ def consume(
             f"skipped: {skipped.batches} batches that cannot be read, {skipped.offsets} offsets; the last: "
             f"{skipped.last.reason}"
         )
+
+
+def _stream(
+    format_text: str | None, output: OutputFormat, *, is_raw: bool, keys_only: bool
+) -> RowStream | record_format.FormattedStream:
+    """Return the printer of records. Raises CommandFailed for a wrong format, and for options that exclude it."""
+    if format_text is None:
+        return RowStream(output, log_rows.key_line if keys_only else log_rows.record_line)
+    if output is not OutputFormat.TABLE:
+        raise CommandFailed(ExitStatus.USAGE, f"--format and -o {output} are two forms of output: choose one")
+    if is_raw or keys_only:
+        other = "--raw" if is_raw else "--keys-only"
+        raise CommandFailed(ExitStatus.USAGE, f"--format says itself what of a record is shown: leave {other} out")
+    return record_format.FormattedStream(record_format.RecordFormat(format_text))
+
+
+def _chosen_key(text: str | None, digits: str | None) -> bytes | None:
+    if text is not None and digits is not None:
+        raise CommandFailed(ExitStatus.USAGE, "--key and --key-hex both name the key: leave one of them out")
+    if digits is None:
+        return None if text is None else text.encode()
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        raise CommandFailed(ExitStatus.USAGE, f"--key-hex {digits}: write pairs of hexadecimal digits") from None
 
 
 app = typer.Typer(

@@ -87,9 +87,37 @@ def batch_row(batch: LoggedBatch) -> Row:
     return row
 
 
-def record_rows(batch: LoggedBatch, *, is_raw: bool) -> Iterator[Row]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRecords:
+    """Choice of the records to show, and of their parts. A choice by keys leaves markers out."""
+
+    is_raw: bool
+    """Show fate and producer of each record, and markers."""
+    key: bytes | None = None
+    """Only records with this key; None = all records."""
+    keys_only: bool = False
+    """Leave values and headers out."""
+
+    @property
+    def has_markers(self) -> bool:
+        """True if markers have a place among the records."""
+        return self.key is None and not self.keys_only
+
+
+def chosen_rows(batch: LoggedBatch, chosen: ShownRecords) -> Iterator[Row]:
+    """Yield the rows for the chosen records of a batch, as `record_rows` does."""
+    if batch.marker is not None and not chosen.has_markers:
+        return
+    for row in record_rows(batch, is_raw=chosen.is_raw, key=chosen.key):
+        yield {name: row[name] for name in row if name not in _VALUE_PARTS} if chosen.keys_only else row
+
+
+_VALUE_PARTS: Final = frozenset({"value", "headers"})
+
+
+def record_rows(batch: LoggedBatch, *, is_raw: bool, key: bytes | None = None) -> Iterator[Row]:
     """Yield the rows for the records of a batch, or one for its marker. `is_raw` adds fate and producer to each
-    record."""
+    record. `key` limits them to records with this key."""
     details: dict[str, Value] = {"fate": batch.fate, **_producer(batch.header)} if is_raw else {}
     if batch.marker is not None:
         yield {
@@ -101,13 +129,15 @@ def record_rows(batch: LoggedBatch, *, is_raw: bool) -> Iterator[Row]:
             "marker": _marker(batch.marker),
         }
         return
-    for offset, (key, value, timestamp_ms, headers) in zip(*batch.records(), strict=True):
+    for offset, (found_key, value, timestamp_ms, headers) in zip(*batch.records(), strict=True):
+        if key is not None and found_key != key:
+            continue
         yield {
             "topic": batch.topic,
             "partition": batch.partition,
             "offset": offset,
             "timestamp_ms": timestamp_ms,
-            "key": text_or_base64(key),
+            "key": text_or_base64(found_key),
             "value": text_or_base64(value),
             "headers": [{"key": name, "value": text_or_base64(content)} for name, content in headers],
             **details,
@@ -161,6 +191,11 @@ def record_line(row: Row) -> str:
     )
     key = "" if row["key"] is None else f"{_content_words(row['key'])} => "
     return printable(f"{place:<20} {fate}{moment(row['timestamp_ms'])}  {key}{_content_words(row['value'])}{named}")
+
+
+def key_line(row: Row) -> str:
+    """Return the key of a row of `chosen_rows` as a line of text."""
+    return printable(_content_words(row["key"]))
 
 
 def marker_words(row: Row) -> str:

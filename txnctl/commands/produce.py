@@ -86,6 +86,14 @@ def produce(
             help="Commit after every N records. [default: one transaction for all]",
         ),
     ] = None,
+    repartition: Annotated[
+        bool,
+        typer.Option(
+            "--repartition",
+            help="With json: choose partitions by key, as the SDK does, and not as the records say. Records without a"
+            " key go to all in turn.",
+        ),
+    ] = False,
     abort: Annotated[
         bool, typer.Option("--abort", help="Send everything, then abort: a test that readers see nothing.")
     ] = False,
@@ -96,7 +104,7 @@ def produce(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Send the lines of stdin to a topic, in a transaction. Either all of them become visible together, or none."""
-    from txnctl.commands.record_input import InputRefused, json_records, plain_records
+    from txnctl.commands.record_input import InputRefused, NamedPartitions, json_records, plain_records, repartitioned
 
     if key_separator is not None and input_format is InputFormat.JSON:
         raise CommandFailed(ExitStatus.USAGE, "--key-separator is for plain lines")
@@ -112,15 +120,30 @@ def produce(
             is_aborting=abort,
         )
         # Check the topic before anything is read from stdin.
-        remote.topic_there(connection, topic, timeout_ms)
+        partition_count = len(remote.topic_there(connection, topic, timeout_ms).partitions)
         lines = _stdin()
-        records = json_records(lines) if input_format is InputFormat.JSON else plain_records(lines, separator)
+        given = json_records(lines) if input_format is InputFormat.JSON else plain_records(lines, separator)
+        named = NamedPartitions(repartitioned(given, partition_count) if repartition else given)
         try:
-            result = _counted(plan, records) if dry_run else _sent(connection, plan, records)
+            result = _counted(plan, iter(named)) if dry_run else _sent(connection, plan, iter(named))
         except InputRefused as refusal:
             advice = "" if dry_run else "\nits transaction was aborted: nothing of it is visible"
             raise CommandFailed(ExitStatus.USAGE, f"{refusal}{advice}") from refusal
+        except sdk.Rejected as refusal:
+            if named.largest >= partition_count:
+                refusal.add_note("--repartition chooses partitions by key")
+            raise
     _print(result, output)
+    if repartition:
+        print_note(
+            "records of a key are in the order of the input; offsets, transactions and the order among partitions are"
+            " new"
+        )
+    elif named.has_keys and named.largest < partition_count - 1:
+        print_note(
+            f"the largest partition that the records name is {named.largest}, and {topic} has {partition_count}:"
+            " producers may choose others for the same keys; --repartition does as they do"
+        )
 
 
 def _stdin() -> BinaryIO:

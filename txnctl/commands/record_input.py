@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Final
 
 from txnctl.commands.log_rows import bytes_of
@@ -15,6 +16,10 @@ _TAKEN: Final = ("key", "value", "headers", "partition", "timestamp_ms")
 _EXAMPLE: Final = '{"key": "alice", "value": "42 EUR"}'
 _IGNORED: Final = frozenset({"topic", "offset"})
 """Fields that `consume` prints, but that the log sets anew."""
+
+
+_RAW: Final = frozenset({"fate", "marker", "producer_id", "producer_epoch", "base_sequence", "last_sequence"})
+"""Fields of `consume --raw` and `log dump`, whose output also has aborted records and markers."""
 
 
 class InputRefused(Exception):
@@ -62,9 +67,36 @@ def json_records(lines: Iterable[bytes]) -> Iterator[InputRecord]:
                 raise InputRefused(f"line {number}: {error}") from error
 
 
+def repartitioned(records: Iterable[InputRecord], partition_count: int) -> Iterator[InputRecord]:
+    """Yield the records without their partitions, so that the producer chooses them by key. Records without a key go to
+    the partitions in turn."""
+    turns = cycle(range(partition_count))
+    for record in records:
+        yield replace(record, partition=next(turns) if record.key is None else None)
+
+
+class NamedPartitions:
+    """Records on their way to a topic, and the largest partition that one of them has named."""
+
+    def __init__(self, records: Iterable[InputRecord]) -> None:
+        self._records = records
+        self.largest = -1
+        """-1: no record has named a partition."""
+        self.has_keys = False
+
+    def __iter__(self) -> Iterator[InputRecord]:
+        for record in self._records:
+            if record.partition is not None:
+                self.largest = max(self.largest, record.partition)
+                self.has_keys = self.has_keys or record.key is not None
+            yield record
+
+
 def _record(found: object) -> InputRecord:
     if not isinstance(found, dict):
         raise TypeError(f"a record is an object such as {_EXAMPLE}")
+    if not _RAW.isdisjoint(found):
+        raise ValueError("a raw dump has aborted records and markers, too; `txnctl consume -o json` leaves them out")
     for name in found:
         if name not in _TAKEN and name not in _IGNORED:
             near = difflib.get_close_matches(name, _TAKEN, n=1)

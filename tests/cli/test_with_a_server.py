@@ -92,7 +92,7 @@ def test_the_oldest_records_are_deleted(ask: Terminal) -> None:
     ask("topic", "create", topic).well()
     ask("produce", topic, stdin="a\nb\nc\n").well()
     delete = ("topic", "delete-records", f"{topic}-0")
-    ask(*delete, "--yes").refused(2, "--before OFFSET, or --all")
+    ask(*delete, "--yes").refused(2, "say once where to stop: --before OFFSET")
     ask(*delete, "--before", "1", "--all", "--yes").refused(2, "not both")
     (planned,) = ask(*delete, "--before", "2", "--dry-run", "-o", "json").well().document
     assert (planned["result"], planned["log_start_offset"], planned["offsets"]) == ("would be deleted", 2, 2)

@@ -9,19 +9,18 @@ from typing import Annotated, Final
 import typer
 
 from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.delete_records import delete_records
 from txnctl.commands.late import remote, sdk
 from txnctl.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
     DryRun,
     Output,
-    PartitionPlace,
     Patience,
     Server,
     Yes,
     make_sure,
     parse_duration_ms,
-    parse_partition,
 )
 from txnctl.commands.totals import SIZE_COLUMNS, size_words, topic_sizes
 from txnctl.output import Column, OutputFormat, Row, print_list, print_note, uuid_text
@@ -325,72 +324,6 @@ def delete(
     print_list([{**summary, "result": result} for summary in summaries], columns, output, empty="")
 
 
-@app.command()
-def delete_records(
-    partitions: Annotated[
-        list[PartitionPlace],
-        typer.Argument(metavar="TOPIC-PARTITION", parser=parse_partition, help="Partitions, as in orders-0."),
-    ],
-    before: Annotated[
-        int | None, typer.Option("--before", min=0, metavar="OFFSET", help="First offset to keep.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Delete all records that exist at this moment.")] = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    server: Server = DEFAULT_SERVER,
-    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Delete the oldest records of partitions.
-
-    The partitions stay, and their offsets continue. Records that an open transaction may still need are kept; HELD BACK
-    shows that."""
-    if (before is None) is not everything:
-        raise CommandFailed(ExitStatus.USAGE, "say where to stop: --before OFFSET, or --all; not both")
-    places = list(dict.fromkeys(partitions))
-    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
-        there = {name: remote.topic_there(connection, name, timeout_ms) for name in {place.topic for place in places}}
-        rows = [dict(_to_be_deleted(place, there[place.topic], before)) for place in places]
-        if not dry_run:
-            if not yes:
-                make_sure(f"{row['partition']}: {row['offsets']} offsets" for row in rows)
-            wanted = {sdk.TopicPartition(*place): -1 if before is None else before for place in places}
-            done = admin.delete_records(wanted)
-            for row, place in zip(rows, places, strict=True):
-                found = done[sdk.TopicPartition(*place)]
-                row |= {"result": "deleted", "log_start_offset": found.low_watermark, "held_back": found.held_back}
-    columns = (
-        Column("PARTITION", "partition"),
-        Column("RESULT", "result"),
-        Column("LOG START", "log_start_offset", is_number=True),
-        Column("HELD BACK", "held_back"),
-    )
-    print_list(rows, columns, output, empty="")
-
-
-def _to_be_deleted(place: PartitionPlace, topic: sdk.TopicDescription, before: int | None) -> Row:
-    """Return the expected result. Raises CommandFailed for a partition that does not exist, and for an offset beyond
-    its end."""
-    if place.partition >= len(topic.partitions):
-        raise CommandFailed(
-            ExitStatus.PROBLEM, f"{place.topic} has {len(topic.partitions)} partitions, from 0; {place} is none of them"
-        )
-    found = topic.partitions[place.partition]
-    if before is not None and before > found.high_watermark:
-        raise CommandFailed(
-            ExitStatus.PROBLEM, f"{place} ends at offset {found.high_watermark}: it cannot be deleted up to {before}"
-        )
-    wanted = found.high_watermark if before is None else before
-    start = max(found.log_start_offset, min(wanted, found.last_stable_offset))
-    return {
-        "partition": str(place),
-        "result": "would be deleted",
-        "log_start_offset": start,
-        "offsets": start - found.log_start_offset,
-        "held_back": "a transaction is open" if start < wanted else "",
-    }
-
-
 def _deletions(summaries: list[Row]) -> list[str]:
     return [
         f"{summary['topic']}: {summary['partitions']} partitions, {summary['offsets']} offsets,"
@@ -443,3 +376,6 @@ def _partitions(topic: sdk.TopicDescription) -> list[Row]:
 
 def _id(topic: sdk.TopicDescription) -> str:
     return uuid_text(topic.topic_id)
+
+
+app.command()(delete_records)

@@ -77,6 +77,13 @@ class StoreFailed(Exception):
     Never caught to go on: a restart recovers (design 5, fail-stop)."""
 
 
+class StoreFenced(StoreFailed):
+    """Another process has opened the store for writing, and this one can write no more.
+
+    Nothing that was acknowledged is lost: the other process has recovered it. A restart would take the store back from
+    that process, so a service manager must not restart this one by itself."""
+
+
 class StoreUnreadable(Exception):
     """A read failed. The stored data may be intact (for example, the process is out of file handles). Only the reader
     is refused; the store serves all others."""

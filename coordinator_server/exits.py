@@ -23,6 +23,8 @@ class ExitStatus(IntEnum):
     """A change was sent and its answer was lost, so it may have been made. Look before you repeat it."""
     FAILED = 70
     """The store failed while the server ran, or a defect ended it. Starting again recovers what was acknowledged."""
+    FENCED = 71
+    """Another server has taken the store over. It has all that was acknowledged; do not start this one again."""
 
 
 class CommandFailed(Exception):

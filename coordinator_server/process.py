@@ -25,7 +25,7 @@ from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.rocks import open_store
-from coordinator_runtime.store import StoreFailed, StoreRefused
+from coordinator_runtime.store import StoreFailed, StoreFenced, StoreRefused
 from coordinator_server.addresses import Address, parse_address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.connection_numbers import CertificateNumbers, ConnectionNumbers
@@ -58,6 +58,12 @@ if TYPE_CHECKING:
 
 ANSWERS_LEAVE_MS: Final = 500
 """Time limit for the last answers to leave the process when it ends."""
+
+_ADVICE: Final = "nothing acknowledged is lost; check the disk (space, errors), then start again to recover"
+_ADVICE_OF_FENCED: Final = (
+    "another server has taken the store over, with everything that was acknowledged: leave this one stopped, or stop"
+    " the other one first"
+)
 
 _log = structlog.get_logger("server")
 
@@ -117,10 +123,10 @@ def run(
     *,
     origins: Mapping[str, str] = MappingProxyType({}),
 ) -> ExitStatus:
-    """Serve until a signal or a failure ends it. Returns OK after a clean shutdown, FAILED after a failure. `origins`
-    are those of the settings, by name.
+    """Serve until a signal or a failure ends it. Returns OK after a clean shutdown, FAILED or FENCED after a failure.
+    `origins` are those of the settings, by name.
 
-    Raises CommandFailed if the server cannot start. After FAILED the caller must use `end_process`.
+    Raises CommandFailed if the server cannot start. After a failure the caller must use `end_process`.
     """
     if not __debug__:
         raise CommandFailed(
@@ -154,7 +160,7 @@ def end_process(status: ExitStatus) -> NoReturn:
     """End the process. After a failure no destructor runs, so that nothing touches the store again."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if status is ExitStatus.FAILED:
+    if status in (ExitStatus.FAILED, ExitStatus.FENCED):
         os._exit(status)
     sys.exit(status)
 
@@ -241,7 +247,7 @@ class _Process:
             await self._drain(server, self._signal.result())
         if self._failure.done():
             await self._give_up(server, self._failure.result())
-            return ExitStatus.FAILED
+            return ExitStatus.FENCED if isinstance(self._failure.result(), StoreFenced) else ExitStatus.FAILED
         return ExitStatus.OK
 
     def _open_listeners(self) -> None:
@@ -454,7 +460,7 @@ class _Process:
             failure=str(failure),
             old_state="active",
             new_state="failed",
-            advice="nothing acknowledged is lost; check the disk (space, errors), then start again to recover",
+            advice=_ADVICE_OF_FENCED if isinstance(failure, StoreFenced) else _ADVICE,
             exc_info=None if isinstance(failure, (StoreFailed, TimeoutError)) else failure,
         )
         self._manager.stopping(f"failed: {failure}")

@@ -1,7 +1,8 @@
 """A real server whose disk fails on demand: `python -m tests.harness.failing_server serve ...`.
 
 The store is RocksDB, until a row is written whose key contains POISON: that write or the sync after it fails with the
-error that FAILING_SERVER_ERROR names ("EIO", "ENOSPC"), at the step that FAILING_SERVER_STEP names ("write", "sync").
+error that FAILING_SERVER_ERROR names ("EIO", "ENOSPC", or FENCED), at the step that FAILING_SERVER_STEP names ("write",
+"sync").
 So a test says by the name of a transactional id what fails.
 """
 
@@ -12,13 +13,15 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from coordinator_runtime.store import CommitGroup, Store, StoreFailed
+from coordinator_runtime.store import CommitGroup, Store, StoreFailed, StoreFenced
 from coordinator_server import process
 from coordinator_server.build import OpenStore
 from coordinator_server.settings.config import Config
 from tests.harness.special_server import StoreOver, serve
 
 POISON: Final = "poison"
+FENCED: Final = "FENCED"
+"""Error of a store that another server has taken over."""
 ERROR_VARIABLE: Final = "FAILING_SERVER_ERROR"
 STEP_VARIABLE: Final = "FAILING_SERVER_STEP"
 
@@ -26,9 +29,9 @@ STEP_VARIABLE: Final = "FAILING_SERVER_STEP"
 class FailingStore(StoreOver):
     """Fails at the poisoned row."""
 
-    def __init__(self, store: Store, error: OSError, step: str) -> None:
+    def __init__(self, store: Store, failure: StoreFailed, step: str) -> None:
         super().__init__(store)
-        self._error = error
+        self._failure = failure
         self._step = step
         self._is_poisoned = False
 
@@ -44,15 +47,20 @@ class FailingStore(StoreOver):
 
     def _fail_at(self, step: str) -> None:
         if self._is_poisoned and step == self._step:
-            raise StoreFailed(str(self._error)) from self._error
+            raise self._failure
 
 
 def open_failing_store(config: Config) -> OpenStore:
     """RocksDB behind a FailingStore."""
     opened = process.open_rocks_store(config)
-    number = getattr(errno, os.environ[ERROR_VARIABLE])
-    error = OSError(number, os.strerror(number))
-    return OpenStore(FailingStore(opened.store, error, os.environ[STEP_VARIABLE]), opened.mark_durable)
+    failing = FailingStore(opened.store, _failure(os.environ[ERROR_VARIABLE]), os.environ[STEP_VARIABLE])
+    return OpenStore(failing, opened.mark_durable)
+
+
+def _failure(name: str) -> StoreFailed:
+    if name == FENCED:
+        return StoreFenced("another server has opened the store")
+    return StoreFailed(os.strerror(getattr(errno, name)))
 
 
 if __name__ == "__main__":

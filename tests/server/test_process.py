@@ -21,7 +21,7 @@ from coordinator_runtime.rocks import open_read_only, open_store, own_rows
 from coordinator_runtime.rocks.durable_mark import read_mark
 from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_server.exits import ExitStatus
-from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
+from tests.harness.failing_server import ERROR_VARIABLE, FENCED, POISON, STEP_VARIABLE
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, looks
 from tests.harness.server_process import ROOT, ServerFailed, ServerProcess
 from tests.harness.stopping_server import POINT_VARIABLE, STOPPED, WATCHED_ID
@@ -299,6 +299,16 @@ def test_a_failing_disk_ends_the_process_and_loses_nothing_acknowledged(tmp_path
     with ServerProcess(tmp_path / "data") as healthy, grpc.insecure_channel(healthy.address) as channel:
         for name, (producer_id, producer_epoch) in acknowledged.items():
             assert identity(init(TransactionStub(channel), name)) == (producer_id, producer_epoch + 1)
+
+
+def test_a_fenced_server_ends_with_a_status_of_its_own(tmp_path: Path) -> None:
+    variables = {ERROR_VARIABLE: FENCED, STEP_VARIABLE: "sync"}
+    server = ServerProcess(tmp_path / "data", module="tests.harness.failing_server", environment=variables)
+    with server, grpc.insecure_channel(server.address) as channel:
+        unknown = init(TransactionStub(channel), POISON)
+        assert unknown.error_class == ErrorClass.UNKNOWN_OUTCOME
+        assert server.wait() == ExitStatus.FENCED
+    assert "another server has taken the store over" in server.output
 
 
 def test_a_server_that_cannot_serve_is_reported_with_what_it_wrote(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def serve(
     """Run a server on a permanent directory.
 
     Ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 3 if the directory is refused, 4 if the address is refused, 70
-    if the store fails.
+    if the store fails, 71 if another server has taken it over.
     """
     flags = parse_settings(settings or [])
     given = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.store import Store
@@ -26,6 +26,32 @@ class Shelf(Protocol):
     def restore(self, backup: Any, wall_ms: int, cause: IncarnationCause) -> None:
         """A backup takes the place of the store, which is lost."""
         ...
+
+
+class CrashingStore(Store, Protocol):
+    """A store that a test copies, and lets crash."""
+
+    @property
+    def unsynced_groups(self) -> int:
+        """How many of the newest groups a crash may lose."""
+        ...
+
+    def crash(self, *, kept_groups: int = 0) -> CrashingStore:
+        """The store as the next process finds it: what was synced, and the first groups of what was not."""
+        ...
+
+    def copy(self) -> CrashingStore:
+        """A backup of what is written now."""
+        ...
+
+    def begin_incarnation(self, cause: IncarnationCause, wall_ms: int) -> None:
+        """Begin another line of history, as a restore does."""
+        ...
+
+
+def crashing(store: Store) -> CrashingStore:
+    """Take a store for one that a test may let crash, whichever engine it is of."""
+    return cast("CrashingStore", store)
 
 
 class MemoryShelf:

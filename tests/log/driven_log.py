@@ -50,6 +50,7 @@ from tests.harness.leases import HeldOffsets
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
 from tests.harness.payloads import UNREADABLE_PAYLOADS
+from tests.harness.shelf import CrashingStore, crashing
 from tests.harness.workers import HeldWorker
 from tests.log.transactions_fake import FakeTransactions
 
@@ -191,9 +192,8 @@ class DrivenLog:
 
     def crash(self, kept_groups: int = 0) -> DrivenLog:
         """What a restart finds: everything flushed, and the first groups of what was not."""
-        assert isinstance(self.store, MemoryStore)
         self.driver.write_unsynced(kept_groups)
-        return self._reopened(self.store.crash(kept_groups=kept_groups))
+        return self._reopened(crashing(self.store).crash(kept_groups=kept_groups))
 
     def _reopened(self, store: Store) -> DrivenLog:
         return DrivenLog(
@@ -205,12 +205,11 @@ class DrivenLog:
             default_retention=self.default_retention,
         )
 
-    def backup(self) -> MemoryStore:
+    def backup(self) -> CrashingStore:
         """A copy of the store as it is now."""
-        assert isinstance(self.store, MemoryStore)
-        return self.store.copy()
+        return crashing(self.store).copy()
 
-    def restore(self, backup: MemoryStore) -> DrivenLog:
+    def restore(self, backup: CrashingStore) -> DrivenLog:
         """What a start finds where a backup took the place of this store."""
         store = backup.copy()
         store.begin_incarnation(IncarnationCause.RESTORE, self.clock.wall_ms())

@@ -12,6 +12,7 @@ from partition_log.load_checks import UNKNOWN_KINDS_FROM, what_is_missing
 from partition_log.requests import DeleteTopics, TopicName
 from partition_log.state import IndexProgress, PartitionConfig, PartitionHead
 from tests.harness.memory_store import Damage, MemoryStore
+from tests.harness.shelf import crashing
 from tests.log.driven_log import CONTEXT, TOPIC, Batch, DrivenLog
 
 CONFIG = PartitionConfig(index_interval_batches=3)
@@ -55,8 +56,7 @@ def written() -> DrivenLog:
 
 def without_last(driven: DrivenLog, family: Family) -> DrivenLog:
     """What a start finds that lost the newest row of a family."""
-    store = driven.store
-    assert isinstance(store, MemoryStore)
+    store = crashing(driven.store)
     key = store.last_key(family, codec.partition_key(driven.ordinal()))
     assert key is not None
     store.write([CommitGroup(store.version() + 1, [(family, key, None)])])
@@ -98,8 +98,7 @@ def test_rows_that_cannot_be_read_are_the_business_of_their_readers() -> None:
 
 def with_row(driven: DrivenLog, family: Family, key: bytes) -> DrivenLog:
     """What a start finds after a newer program has stored a row."""
-    store = driven.store
-    assert isinstance(store, MemoryStore)
+    store = crashing(driven.store)
     store.write([CommitGroup(store.version() + 1, [(family, key, b"newer")])])
     return DrivenLog(store.crash(kept_groups=1), config=CONFIG)
 

@@ -25,7 +25,7 @@ from partition_log.state import Isolation
 from tests.conformance.transactions.case_world import CaseWorld
 from tests.conformance.transactions.cases import case
 from tests.harness.committed_offsets import topic_offsets, topic_partitions
-from tests.harness.memory_store import MemoryStore
+from tests.harness.shelf import CrashingStore, crashing
 from tests.harness.world import partition_name
 from txn_coordinator.state import Identity
 
@@ -35,16 +35,17 @@ _BEGAN_2025_MS = 1_735_689_600_000
 both_modes = pytest.mark.parametrize("split", [False, True], ids=["fused", "split"])
 
 
-def backup(world: CaseWorld) -> MemoryStore:
+def backup(world: CaseWorld) -> CrashingStore:
     """All that is there, and nothing under way."""
     world.settle()
-    store = world.shelf.store
-    assert isinstance(store, MemoryStore)
-    return store.copy()
+    return crashing(world.shelf.store).copy()
 
 
 def begin_epoch(
-    world: CaseWorld, epoch: int, left: MemoryStore | None = None, cause: IncarnationCause = IncarnationCause.DATA_LOSS
+    world: CaseWorld,
+    epoch: int,
+    left: CrashingStore | None = None,
+    cause: IncarnationCause = IncarnationCause.DATA_LOSS,
 ) -> None:
     """The server goes on with what is left, or with all there is, in this leader epoch: its number is a wall time."""
     left = backup(world) if left is None else left

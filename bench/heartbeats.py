@@ -27,7 +27,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.decision import Coordinator, Record, ShardRouter, Turn
 from coordinator_runtime.rows import StagedRows, StateRows
 from coordinator_runtime.store import CommitGroup
-from coordinator_server.process import open_rocks_store
+from coordinator_server.engines import open_rocks_store
 from coordinator_server.settings.config import Config
 from group_coordinator.classic.state import (
     ClassicGroup,

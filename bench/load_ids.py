@@ -25,8 +25,8 @@ from coordinator_runtime.rows import StagedRows, StateRows
 from coordinator_runtime.store import CommitGroup
 from coordinator_server.addresses import Address
 from coordinator_server.build import build, load
+from coordinator_server.engines import open_rocks_store
 from coordinator_server.host.memory import loading_for_good
-from coordinator_server.process import open_rocks_store
 from coordinator_server.settings.config import Config
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged

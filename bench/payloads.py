@@ -27,7 +27,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.ports import CallContext
 from coordinator_server.addresses import Address
 from coordinator_server.build import Server, build, load
-from coordinator_server.process import open_rocks_store
+from coordinator_server.engines import open_rocks_store
 from coordinator_server.settings.config import Config
 
 ResponseT = TypeVar("ResponseT", bound=Message)

@@ -25,7 +25,7 @@ class Family(IntEnum):
 
     META = 0
     """(name) -> properties of the store itself: format version, shard count, group version, writer, and the segments
-    with large batches of each partition (`coordinator_runtime.rocks.own_rows`)."""
+    with large batches of each partition (`coordinator_runtime.own_rows`)."""
     LOG = 1
     """(ordinal u32, last offset u64) -> 64-byte batch header and payload, and perhaps a marker's tail. The LAST offset
     is in the key, so that one forward seek to an offset lands on the row that holds it. A value never begins with 0xFF,
@@ -107,12 +107,9 @@ class StoreRefused(Exception):
     is on a full disk. The message says which, and what to do."""
 
 
-class Store(Protocol):
-    """Ordered families of bytes. Used by two threads: `write` and `sync` by the commit thread only, the others by the
-    loop thread.
-
-    Every read raises StoreDamaged or StoreUnreadable, a scan at the row where that happens. After a failed write or
-    sync, every read raises StoreFailed."""
+class StoreReads(Protocol):
+    """Ordered families of bytes, to be read. Every read raises StoreDamaged or StoreUnreadable, a scan at the row where
+    that happens."""
 
     @property
     def incarnation(self) -> Incarnation:
@@ -120,14 +117,6 @@ class Store(Protocol):
 
         `coordinator_runtime.incarnation` has the rules: `FIRST` until the store goes on with less than was durable. It
         then stores `next_incarnation` before anything else."""
-
-    def write(self, groups: Sequence[CommitGroup]) -> None:
-        """Apply the groups in their order, atomically as one batch, without waiting for the disk.
-
-        Visible to reads on return; lost by a power cut until `sync` returns. Raises StoreFailed."""
-
-    def sync(self) -> None:
-        """Return once everything written before the call is on disk. Raises StoreFailed."""
 
     def version(self) -> int:
         """Return the version of the newest written group; 0 for a new store."""
@@ -162,3 +151,16 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Sync and release the directory. Idempotent."""
+
+
+class Store(StoreReads, Protocol):
+    """Ordered families of bytes. Used by two threads: `write` and `sync` by the commit thread only, the others by the
+    loop thread. After a failed write or sync, every read raises StoreFailed."""
+
+    def write(self, groups: Sequence[CommitGroup]) -> None:
+        """Apply the groups in their order, atomically as one batch, without waiting for the disk.
+
+        Visible to reads on return; lost by a power cut until `sync` returns. Raises StoreFailed."""
+
+    def sync(self) -> None:
+        """Return once everything written before the call is on disk. Raises StoreFailed."""

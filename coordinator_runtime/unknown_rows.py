@@ -8,7 +8,7 @@ of row (the kind byte in a key, a record type) tells an older program how to tre
 - from 0x80 on the row can be ignored. It stays unread in its place, and is deleted with what it belongs to.
 
 A version byte in a value that is greater than the known one always matters. A change for which the whole store must be
-refused has its own format number, or a feature in META (`coordinator_runtime/rocks/own_rows.py`).
+refused has its own format number, or a feature in META (`coordinator_runtime/own_rows.py`).
 
 Source: docs/store-format.md, "Unknown things".
 """

@@ -14,13 +14,12 @@ import structlog
 
 from coordinator_core.backups import BackupStanding, BackupState
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.backups import BackupRefused, Manifest, StoredBackup, backups_in, create_backup, prune
+from coordinator_runtime.backups import BackupRefused, Manifest, StoredBackup, backups_in, prune
 from coordinator_runtime.backups.creation import backup_name
 from coordinator_runtime.backups.files import CopyProgress
+from coordinator_runtime.backups.order import BackupOrder, MakeBackup
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.rocks.durable_mark import read_mark
-from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import StoreFailed, StoreRefused, StoreUnreadable
 from coordinator_server.metrics.instruments import MS, Readings, by_label, counts, single
 
@@ -80,12 +79,9 @@ class _Work:
 class ServerBackups:
     """Implements `BackupMaker`. On the loop thread, except where a method says otherwise."""
 
-    def __init__(
-        self, checkpoint: Callable[[], StoreDirectory], store_id: str, settings: BackupSettings, clock: Clock
-    ) -> None:
-        """Hold the settings; `start` begins the work. `checkpoint` links the store as of one version, on any thread;
-        the caller removes it."""
-        self._checkpoint = checkpoint
+    def __init__(self, make_backup: MakeBackup, store_id: str, settings: BackupSettings, clock: Clock) -> None:
+        """Hold the settings; `start` begins the work. `make_backup` is the engine's way to make one."""
+        self._make_backup = make_backup
         self._store_id = store_id
         self._settings = settings
         self._clock = clock
@@ -174,19 +170,15 @@ class ServerBackups:
 
     def _make(self, work: _Work) -> Manifest:
         """Make the backup, on its own thread."""
-        checkpoint = self._checkpoint()
-        try:
-            work.version = read_mark(checkpoint.durable_mark_path).version
+
+        def on_version(version: int) -> None:
+            work.version = version
             self._loop.call_soon_threadsafe(lambda: work.taken.succeed(work.standing()))
-            manifest = create_backup(
-                checkpoint,
-                self._settings.directory,
-                now_ms=work.created_ms,
-                is_independent=work.is_independent,
-                progress=work.progress,
-            )
-        finally:
-            checkpoint.remove()
+
+        order = BackupOrder(
+            self._settings.directory, work.created_ms, work.is_independent, work.progress, on_version=on_version
+        )
+        manifest = self._make_backup(order)
         if work.is_scheduled:
             prune(self._settings.directory, self._settings.kept)
         return manifest

@@ -23,10 +23,9 @@ from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import ShardKey, Turn
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.driver import LoopDriver
-from coordinator_runtime.rocks import StoreStatistics
-from coordinator_runtime.rocks.store_directory import StoreDirectory
+from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store, StoreFailed
+from coordinator_runtime.store import StoreFailed
 from coordinator_runtime.worker import Worker, WorkerProcess
 from coordinator_server.addresses import Address, NodeAddress
 from coordinator_server.backups import ServerBackups
@@ -74,21 +73,6 @@ METHODS_OF = {service.name: [Method(method.name) for method in service.methods] 
 SERVICE_NAMES = (*(service.full_name for service in SERVICES), SESSION_SERVICE.full_name)
 
 _log = structlog.get_logger("server")
-
-
-@dataclass(frozen=True, slots=True)
-class OpenStore:
-    """An open store, and the function by which the commit thread records its durable version."""
-
-    store: Store
-    mark_durable: Callable[[int], None]
-    statistics: Callable[[], StoreStatistics] = StoreStatistics
-    """Sizes of the store, for the metrics; all zero for a store in memory."""
-    free_bytes: Callable[[], int] | None = None
-    """Free space on its disk; None for a store without one. Raises OSError."""
-    checkpoint: Callable[[], StoreDirectory] | None = None
-    """Links the store as of one version, on any thread; None for a store without files."""
-    store_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +255,9 @@ def _metrics_config(config: Config) -> MetricsConfig:
 
 def _backups(config: Config, opened: OpenStore, clock: Clock) -> ServerBackups | None:
     settings = config.backup_settings()
-    if settings is None or opened.checkpoint is None:
+    if settings is None or opened.make_backup is None:
         return None
-    return ServerBackups(opened.checkpoint, opened.store_id, settings, clock)
+    return ServerBackups(opened.make_backup, opened.store_id, settings, clock)
 
 
 def observe(

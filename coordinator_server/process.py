@@ -23,17 +23,16 @@ import uvloop
 from coordinator_protocol.allocation import keep_freed_memory
 from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
-from coordinator_runtime.identity import uuid_text
-from coordinator_runtime.rocks import open_store
+from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.store import StoreFailed, StoreFenced, StoreRefused
 from coordinator_server.addresses import Address, parse_address
-from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
+from coordinator_server.build import SERVICE_NAMES, Server, build, load
 from coordinator_server.connection_numbers import CertificateNumbers, ConnectionNumbers
+from coordinator_server.engines import StoreOpener, engine_of, handle_plan
 from coordinator_server.exits import CommandFailed, ExitStatus
 from coordinator_server.grpc_front.transport_choice import TransportMissing
 from coordinator_server.grpc_front.transports import TransportOptions
 from coordinator_server.host.disk_watch import DiskWatch
-from coordinator_server.host.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
 from coordinator_server.host.memory import MemoryKeeper, loading_for_good
 from coordinator_server.host.service_manager import ServiceManager
 from coordinator_server.idle_sessions import IdleSessions
@@ -48,7 +47,6 @@ from coordinator_server.security.reloading_credentials import CredentialsWatch, 
 from coordinator_server.security.tls import TlsRefused
 from coordinator_server.settings.config import METRICS_PREFIX, Config
 from coordinator_server.settings.config_sources import LoadedConfig
-from coordinator_server.settings.data_directory import refuse_foreign_files
 from coordinator_server.shard_health import ShardHealth
 from coordinator_server.traffic.quotas.opening import NO_QUOTAS
 from coordinator_server.traffic.quotas.quota_file import QuotasRefused
@@ -68,12 +66,6 @@ _ADVICE_OF_FENCED: Final = (
 _log = structlog.get_logger("server")
 
 
-class StoreOpener(Protocol):
-    """Opens the store that the configuration names. Raises StoreRefused."""
-
-    def __call__(self, config: Config) -> OpenStore: ...
-
-
 class Announce(Protocol):
     """Called once the server takes work, with its listeners; the one of the setting `listen` is first. `kafka` has the
     addresses that speak Kafka's protocol."""
@@ -81,50 +73,15 @@ class Announce(Protocol):
     def __call__(self, listeners: Sequence[OpenListener], kafka: Sequence[Address]) -> None: ...
 
 
-def handle_plan(config: Config) -> HandlePlan:
-    """Return the distribution of the open files of this process. Raises its limit as far as the system allows. Raises
-    CommandFailed."""
-    try:
-        return plan_handles(raise_handle_limit(), config.connections_max)
-    except TooFewHandles as refusal:
-        raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
-
-
-def open_rocks_store(config: Config) -> OpenStore:
-    """Open the embedded store in the data directory. Raises StoreRefused, CommandFailed."""
-    refuse_foreign_files(config)
-    store = open_store(
-        config.data_dir,
-        shard_count=config.shard_count,
-        accept_data_loss=config.accept_data_loss,
-        options=replace(config.store_options(), open_files_max=handle_plan(config).store_files_max),
-    )
-    if store.damaged_files.names:
-        _log.warning(
-            "damaged_files",
-            files=store.damaged_files.names,
-            advice="what can be read is served, and is not compacted: restore a backup, or copy what is left to a new "
-            "directory",
-        )
-    return OpenStore(
-        store,
-        store.mark_durable,
-        store.statistics,
-        free_bytes=store.free_bytes,
-        checkpoint=store.checkpoint,
-        store_id=uuid_text(store.identity.store_id),
-    )
-
-
 def run(
     config: Config,
     announce: Announce,
-    opener: StoreOpener = open_rocks_store,
+    opener: StoreOpener | None = None,
     *,
     origins: Mapping[str, str] = MappingProxyType({}),
 ) -> ExitStatus:
     """Serve until a signal or a failure ends it. Returns OK after a clean shutdown, FAILED or FENCED after a failure.
-    `origins` are those of the settings, by name.
+    `opener`: that of a test; None for the engine of the configuration. `origins` are those of the settings, by name.
 
     Raises CommandFailed if the server cannot start. After a failure the caller must use `end_process`.
     """
@@ -139,6 +96,7 @@ def run(
         if config.audit_file is not None:
             until_the_end.enter_context(_audit_file(config.audit_file, config.audit_file_max_bytes))
         runner = until_the_end.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        opener = opener or engine_of(config).open_store
         return runner.run(_live(LoadedConfig(config, origins), announce, opener))
 
 

@@ -18,10 +18,9 @@ rocksdict 0.3.29 has traps (spec log-and-runtime 5.3); `tests/store/test_rocksdi
 - The lock of the directory is not released while any iterator, family or handle is alive.
 """
 
+from coordinator_runtime.own_rows import FORMAT_VERSION as FORMAT_VERSION
 from coordinator_runtime.rocks.database import StoreOptions as StoreOptions
 from coordinator_runtime.rocks.opening import open_read_only as open_read_only
 from coordinator_runtime.rocks.opening import open_store as open_store
-from coordinator_runtime.rocks.own_rows import FORMAT_VERSION as FORMAT_VERSION
 from coordinator_runtime.rocks.store import ReadOnlyStore as ReadOnlyStore
 from coordinator_runtime.rocks.store import RocksStore as RocksStore
-from coordinator_runtime.rocks.store import StoreStatistics as StoreStatistics

@@ -19,6 +19,7 @@ from typing import Final
 
 from rocksdict import Rdict
 
+from coordinator_runtime import own_rows
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.incarnation import (
@@ -28,18 +29,7 @@ from coordinator_runtime.incarnation import (
     next_incarnation,
     stored_incarnation,
 )
-from coordinator_runtime.rocks import own_rows
-from coordinator_runtime.rocks.database import StoreOptions, families_of, open_for_reading, open_for_writing, refusal_of
-from coordinator_runtime.rocks.durable_mark import DurableMark, FileGrowth, Marked, read_mark
-from coordinator_runtime.rocks.files import (
-    RESTORE,
-    DamagedFiles,
-    current_manifest,
-    growth_of,
-    holds_data,
-    manifest_name,
-)
-from coordinator_runtime.rocks.own_rows import (
+from coordinator_runtime.own_rows import (
     DEMAND_PREFIX,
     FORMAT_VERSION_KEY,
     GROUP_VERSION_KEY,
@@ -51,6 +41,16 @@ from coordinator_runtime.rocks.own_rows import (
     identity_in,
     number_of,
     stored_number,
+)
+from coordinator_runtime.rocks.database import StoreOptions, families_of, open_for_reading, open_for_writing, refusal_of
+from coordinator_runtime.rocks.durable_mark import DurableMark, FileGrowth, Marked, read_mark
+from coordinator_runtime.rocks.files import (
+    RESTORE,
+    DamagedFiles,
+    current_manifest,
+    growth_of,
+    holds_data,
+    manifest_name,
 )
 from coordinator_runtime.rocks.segment_rows import (
     LENGTH_PREFIX,

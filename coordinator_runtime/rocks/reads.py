@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
-from coordinator_runtime.rocks.own_rows import number_of
+from coordinator_runtime.own_rows import number_of
 from coordinator_runtime.rocks.segments import SegmentDamaged, SegmentReader, cut_value
 from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import Family, StoreDamaged, StoreFailed, StoreUnreadable

@@ -6,51 +6,31 @@ import shutil
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from rocksdict import CompactOptions, Rdict, WriteBatch, WriteOptions
 
-from coordinator_runtime.rocks.checkpoint import finish_checkpoint, link_files
-from coordinator_runtime.rocks.durable_mark import DurableMark, FileGrowth, Marked
-from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
-from coordinator_runtime.rocks.own_rows import (
+from coordinator_runtime.own_rows import (
     FORMAT_VERSION_KEY,
     GROUP_VERSION_KEY,
     SHARD_COUNT_KEY,
     identity_in,
     stored_number,
 )
+from coordinator_runtime.rocks.checkpoint import finish_checkpoint, link_files
+from coordinator_runtime.rocks.durable_mark import DurableMark, FileGrowth, Marked
+from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
 from coordinator_runtime.rocks.reclaim import Reclaimer
 from coordinator_runtime.rocks.segment_rows import NAMED_PREFIX, named_of, number_in
 from coordinator_runtime.rocks.segments import SegmentOptions, SegmentReader, SegmentWriter
 from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirectory, bytes_of_files, with_advice
 from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreFailed, StoreUnreadable
+from coordinator_runtime.store_statistics import StoreStatistics
 
 _STALL_PAUSE_SECONDS: Final = 0.005
 """Pause before a write to a stalled RocksDB is tried again: short beside a memtable flush, long beside a write."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStatistics:
-    """Sizes for the metrics page, read without a lock."""
-
-    wal_bytes: int = 0
-    segment_bytes: int = 0
-    sst_bytes: int = 0
-    memtable_bytes: int = 0
-    pending_compaction_bytes: int = 0
-    write_stalls: int = 0
-    """Number of times a write waited because flushes or compactions lagged behind, since the store was opened."""
-    reclaims: int = 0
-    """Number of times the space of deleted rows was freed, since the store was opened."""
-    damaged_files: int = 0
-    """Number of sorted files with known damage, whose families are no longer compacted."""
-    block_cache_bytes: int = 0
-    table_readers_bytes: int = 0
-    """Memory for open sorted files, beside the cache."""
 
 
 class _ReclaimedFamilies:

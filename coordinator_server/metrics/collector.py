@@ -15,7 +15,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from coordinator_runtime.rocks import StoreStatistics
+from coordinator_runtime.store_statistics import StoreStatistics
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.metrics.families import FAMILIES, Kind, MetricFamily
 from coordinator_server.metrics.instruments import MS, Histogram, Readings, Values, single

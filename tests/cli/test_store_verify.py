@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.own_rows import FEATURES_KEY, WRITER_KEY
 from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rocks import open_store
-from coordinator_runtime.rocks.own_rows import FEATURES_KEY, WRITER_KEY
 from coordinator_runtime.running_version import running_version
 from coordinator_runtime.store import CommitGroup, Family, Mutation
 from partition_log import codec, forgotten_rows, index_rows

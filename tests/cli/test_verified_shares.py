@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from coordinator_runtime.own_rows import FEATURES_KEY
 from coordinator_runtime.ports import OutcomeNumber
-from coordinator_runtime.rocks.own_rows import FEATURES_KEY
 from coordinator_runtime.store import CommitGroup, Family, Mutation, Store
 from group_coordinator.share_partitions import rules
 from group_coordinator.share_partitions.codec import share_codec

@@ -12,9 +12,9 @@ import pytest
 
 from coordinator_api.storage.v1 import group_pb2, log_pb2, runtime_pb2, share_pb2, transaction_pb2
 from coordinator_protocol import marker
-from coordinator_runtime import incarnation, rows, store
+from coordinator_runtime import incarnation, own_rows, rows, store
 from coordinator_runtime.decision import Coordinator
-from coordinator_runtime.rocks import own_rows, segment_rows, segments
+from coordinator_runtime.rocks import segment_rows, segments
 from coordinator_runtime.store import Family
 from coordinator_runtime.unknown_rows import IGNORABLE_FROM
 from partition_log import codec, epoch_rows, forgotten_rows, index_rows

@@ -27,9 +27,10 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import group_pb2
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, ResourceType
+from coordinator_runtime import own_rows
 from coordinator_runtime.features import SHARE_GROUPS
 from coordinator_runtime.ports import CallContext
-from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only, open_store, own_rows
+from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only, open_store
 from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import Family
 from coordinator_runtime.store_features import StoreFeatures

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from coordinator_runtime.own_rows import FORMAT_VERSION_KEY, STORE_ID_KEY, WRITER_KEY, stored_number
 from coordinator_runtime.rocks import open_read_only, open_store
-from coordinator_runtime.rocks.own_rows import FORMAT_VERSION_KEY, STORE_ID_KEY, WRITER_KEY, stored_number
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused
 from tests.formats import making
 from tests.harness.rocks_shelf import SHARD_COUNT

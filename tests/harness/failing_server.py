@@ -13,9 +13,9 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.store import CommitGroup, Store, StoreFailed, StoreFenced
-from coordinator_server import process
-from coordinator_server.build import OpenStore
+from coordinator_server import engines
 from coordinator_server.settings.config import Config
 from tests.harness.special_server import StoreOver, serve
 
@@ -52,7 +52,7 @@ class FailingStore(StoreOver):
 
 def open_failing_store(config: Config) -> OpenStore:
     """RocksDB behind a FailingStore."""
-    opened = process.open_rocks_store(config)
+    opened = engines.open_rocks_store(config)
     failing = FailingStore(opened.store, _failure(os.environ[ERROR_VARIABLE]), os.environ[STEP_VARIABLE])
     return OpenStore(failing, opened.mark_durable)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from coordinator_core.config import CoreConfig
-from coordinator_server import process
+from coordinator_server import engines
 from coordinator_server.settings.config import Config
 from tests.harness.special_server import serve
 
@@ -23,4 +23,4 @@ class GuardedConfig(Config):
 
 
 if __name__ == "__main__":
-    serve(process.open_rocks_store, GuardedConfig)
+    serve(engines.open_rocks_store, GuardedConfig)

@@ -15,8 +15,9 @@ from pathlib import Path
 from grpc import aio
 
 from coordinator_runtime.clock import Clock, SystemClock
+from coordinator_runtime.engine import OpenStore
 from coordinator_server.addresses import Address
-from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
+from coordinator_server.build import SERVICE_NAMES, Server, build, load
 from coordinator_server.grpc_front.transports import TransportOptions
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.listeners import Identities, Listeners

@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 
 from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.store import CommitGroup, Family, Store
-from coordinator_server import process
+from coordinator_server import engines, process
 from coordinator_server.addresses import Address
 from coordinator_server.listeners import OpenListener
 from coordinator_server.security import reloading_credentials
@@ -64,7 +64,7 @@ class StoreOver:
         self._store.close()
 
 
-def serve(opener: process.StoreOpener, config_type: type[Config] = Config) -> NoReturn:
+def serve(opener: engines.StoreOpener, config_type: type[Config] = Config) -> NoReturn:
     """Serve as `txnctl serve` does, on the store that the opener opens. All but the directory and the address comes
     from TXN_* in the environment."""
     if LOOK_VARIABLE in os.environ:

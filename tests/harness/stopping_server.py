@@ -17,10 +17,10 @@ from typing import Final
 
 from coordinator_protocol.batch import decode_header, split_row
 from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.rows import steps_of
 from coordinator_runtime.store import CommitGroup, Family, Store
-from coordinator_server import process
-from coordinator_server.build import OpenStore
+from coordinator_server import engines
 from coordinator_server.settings.config import Config
 from tests.harness.special_server import StoreOver, serve
 from txn_coordinator.state import DECIDED, TransactionState
@@ -111,7 +111,7 @@ def _has_group_marker(group: CommitGroup) -> bool:
 
 def open_stopping_store(config: Config) -> OpenStore:
     """RocksDB behind a StoppingStore."""
-    opened = process.open_rocks_store(config)
+    opened = engines.open_rocks_store(config)
     return OpenStore(StoppingStore(opened.store, os.environ[POINT_VARIABLE]), opened.mark_durable)
 
 

@@ -19,8 +19,9 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.kafka_batches import from_kafka, to_kafka
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import encode_tail
+from coordinator_runtime import own_rows
 from coordinator_runtime.features import COMPACT_TOPICS, FEATURES_KEY, KAFKA_BATCHES, features_of
-from coordinator_runtime.rocks import open_read_only, open_store, own_rows
+from coordinator_runtime.rocks import open_read_only, open_store
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused
 from coordinator_runtime.store_features import StoreFeatures
 from partition_log.batch_checks import ITEMS_HERE_MAX_IN_PYTHON, UNPACKED_HERE_BYTES_MAX

@@ -9,7 +9,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator_runtime.rocks import StoreStatistics
+from coordinator_runtime.store_statistics import StoreStatistics
 from coordinator_server.connection_numbers import CertificateNumbers, ConnectionNumbers
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.families import FAMILIES, Kind

@@ -12,8 +12,8 @@ from urllib.request import urlopen
 import pytest
 import structlog
 
-from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.store import StoreFailed
+from coordinator_runtime.store_statistics import StoreStatistics
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes

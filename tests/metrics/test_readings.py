@@ -6,8 +6,9 @@ from pathlib import Path
 
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_runtime.clock import SystemClock
+from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.running_version import running_version
-from coordinator_server.build import OpenStore, build
+from coordinator_server.build import build
 from coordinator_server.metrics.instruments import Readings
 from coordinator_server.settings.config import Config
 from tests.harness.in_process import in_process_server

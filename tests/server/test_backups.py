@@ -15,10 +15,11 @@ import pytest
 
 from coordinator_core.backups import BackupStanding, BackupState
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.backups import backups_in
+from coordinator_runtime.backups import Manifest, backups_in
+from coordinator_runtime.backups.of_rocks import make_rocks_backup
+from coordinator_runtime.backups.order import BackupOrder
 from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.rocks import RocksStore, open_store
-from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import CommitGroup, Family, StoreUnreadable
 from coordinator_server.backups import RETRY_MS, BackupSettings, ServerBackups
 from coordinator_server.metrics.instruments import Readings
@@ -41,17 +42,17 @@ class ScheduledBackups:
         self.refusal: StoreUnreadable | None = None
         self.backups: ServerBackups
 
-    def checkpoint(self) -> StoreDirectory:
+    def make_backup(self, order: BackupOrder) -> Manifest:
         self.gate.wait()
         if self.refusal is not None:
             raise self.refusal
-        return self.store.checkpoint()
+        return make_rocks_backup(self.store, order)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, None]], *, interval_ms: int = 0, kept: int = 24) -> None:
         async def all_of_it() -> None:
             settings = BackupSettings(self.shelf, interval_ms, kept)
             store_id = uuid_text(self.store.identity.store_id)
-            self.backups = ServerBackups(self.checkpoint, store_id, settings, self.clock)
+            self.backups = ServerBackups(self.make_backup, store_id, settings, self.clock)
             await work()
             self.backups.stop()
             self.gate.set()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator_runtime.store import StoreRefused
-from coordinator_server.process import open_rocks_store
+from coordinator_server.engines import open_rocks_store
 from coordinator_server.settings.config import Config
 
 

@@ -17,7 +17,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
-from coordinator_runtime.rocks import open_read_only, open_store, own_rows
+from coordinator_runtime import own_rows
+from coordinator_runtime.rocks import open_read_only, open_store
 from coordinator_runtime.rocks.durable_mark import read_mark
 from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_server.exits import ExitStatus

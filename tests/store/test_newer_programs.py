@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from coordinator_runtime.rocks import RocksStore, open_read_only, open_store, own_rows
+from coordinator_runtime import own_rows, rocks
+from coordinator_runtime.rocks import RocksStore, open_read_only, open_store
 from coordinator_runtime.running_version import running_version
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused
 
@@ -128,7 +129,7 @@ def test_a_family_that_only_a_newer_program_knows_is_refused_by_name(tmp_path: P
 def add_family(path: Path, name: str) -> None:
     """Make a family in a stopped store, as a newer program does at its first open."""
     directory = str(path / "store")
-    tracked = Path(own_rows.__file__).with_name("tracked_wals")
+    tracked = Path(rocks.__file__).with_name("tracked_wals")
     options, _families = Options.load_latest(str(tracked))
     options.create_missing_column_families(True)
     families = {family: Options(raw_mode=True) for family in (*Rdict.list_cf(directory), name) if family != "default"}

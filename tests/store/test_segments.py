@@ -287,7 +287,7 @@ def test_a_reference_that_was_damaged_itself_is_not_followed_far(shelf: Shelf, r
 def test_a_store_of_before_the_first_release_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: int
 ) -> None:
-    monkeypatch.setattr("coordinator_runtime.rocks.own_rows.FORMAT_VERSION", older)
+    monkeypatch.setattr("coordinator_runtime.own_rows.FORMAT_VERSION", older)
     Shelf(tmp_path / "data").store.close()
     monkeypatch.undo()
     with pytest.raises(StoreRefused, match=f"has format {older}, which no release ever wrote"):

@@ -7,19 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator_protocol.errors import Refused
-from coordinator_runtime.rocks import ReadOnlyStore, open_read_only
+from coordinator_runtime.engine import StoppedStore
 from coordinator_runtime.store import StoreFailed, StoreRefused, StoreUnreadable
 from coordinator_runtime.unknown_rows import UnknownRow
+from coordinator_server.engines import ROCKS
 from coordinator_server.exits import CommandFailed, ExitStatus
 
 
 @contextmanager
-def opened(data_dir: Path) -> Iterator[ReadOnlyStore]:
+def opened(data_dir: Path) -> Iterator[StoppedStore]:
     """Open the store in the directory for reading, and close it at the end. Errors inside the block are raised as
     CommandFailed."""
     _may_be_entered(data_dir)
     try:
-        store = open_read_only(data_dir)
+        store = ROCKS.open_stopped(data_dir)
     except StoreRefused as refusal:
         raise CommandFailed(ExitStatus.STORE_REFUSED, _advised(data_dir, str(refusal))) from refusal
     try:

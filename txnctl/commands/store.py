@@ -24,7 +24,7 @@ from txnctl.output import (
 from txnctl.tables import CellMark
 
 if TYPE_CHECKING:
-    from coordinator_runtime.rocks import ReadOnlyStore
+    from coordinator_runtime.engine import StoppedStore
     from txnctl.stopped.store_verify import Check
 
 app = typer.Typer(
@@ -85,7 +85,7 @@ def inspect(
         print_document(facts, output)
 
 
-def _facts(store: ReadOnlyStore) -> Row:
+def _facts(store: StoppedStore) -> Row:
     """Return the facts that the META rows give about the store."""
     from coordinator_runtime.identity import uuid_text
 

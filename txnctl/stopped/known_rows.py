@@ -9,8 +9,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator_runtime import own_rows
 from coordinator_runtime.decision import Coordinator
-from coordinator_runtime.rocks import own_rows
 from coordinator_runtime.rocks.segment_rows import LENGTH_PREFIX, NAMED_PREFIX
 from coordinator_runtime.rows import SHARD_EPOCH_TYPE
 from coordinator_runtime.store import Family

@@ -21,8 +21,8 @@ from coordinator_api.storage.v1 import transaction_pb2
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.engine import StoppedStore
 from coordinator_runtime.ports import EndIdentity
-from coordinator_runtime.rocks import ReadOnlyStore
 from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_runtime.unknown_rows import UnknownRow
 from partition_log import index_rows
@@ -84,7 +84,7 @@ class Check:
             self.violations.append(what)
 
 
-def durable_check(store: ReadOnlyStore) -> Check:
+def durable_check(store: StoppedStore) -> Check:
     """Check that no commit group is missing that was reported durable."""
     check = Check("durable", "what was reported durable is there", "group versions", examined=store.version())
     if store.loss is not None:

@@ -18,8 +18,9 @@ from weakref import WeakSet
 
 from coordinator_protocol.batch import cut_row
 from coordinator_runtime.incarnation import FIRST, Incarnation, IncarnationCause, next_incarnation
-from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreFailed, StoreUnreadable
+from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreDamaged, StoreFailed, StoreUnreadable
 from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.retired_ranges import RetiredRanges
 
 _KEY_BYTES_MAX = 4096
 
@@ -198,6 +199,10 @@ class MemoryStore:
         self._next_write_error: OSError | None = None
         self._next_sync_error: OSError | None = None
         self._held_sync: HeldSync | None = None
+        self._retired: list[tuple[int, KeyRange]] = []
+        """Every deleted range, with the version of its group."""
+        self._closed_ranges = RetiredRanges()
+        """The same ranges, in which no later group may put a row."""
         self._open_scans: WeakSet[_Scan] = WeakSet()
         # A reader on the loop thread must not see half a batch of the commit thread.
         self._lock = threading.Lock()
@@ -305,6 +310,7 @@ class MemoryStore:
                     self._families[family].put(key, before)
             found._families, self._families = self._families, found._families
             found._version = self._version - len(lost)
+            found._retire(self._retired)
             self._unsynced.clear()
             for scan in self._open_scans:
                 scan.close()
@@ -318,7 +324,15 @@ class MemoryStore:
             for family, kept in zip(self._families, made._families, strict=True):
                 kept.keys[:], kept.values = family.keys, dict(family.values)
             made._version = self._version
+            made._retire(self._retired)
         return made
+
+    def _retire(self, retired: Sequence[tuple[int, KeyRange]]) -> None:
+        """Take over those ranges that were retired up to the version of this store."""
+        for version, key_range in retired:
+            if version <= self._version:
+                self._retired.append((version, key_range))
+                self._closed_ranges.add(*key_range)
 
     def begin_incarnation(self, cause: IncarnationCause, wall_ms: int) -> None:
         """Another line of history begins, as where a store was opened with less than had been durable."""
@@ -344,12 +358,16 @@ class MemoryStore:
         self._next_write_error = error
 
     def _apply(self, group: CommitGroup) -> _Undo:
-        families = self._families
+        families, end_of = self._families, self._closed_ranges.end_of
+        for family, key, value in group.mutations:
+            assert value is None or end_of(family, key) is None, f"{key!r} of {family.name} lies in a retired range"
         undo: _Undo = [(family, key, families[family].put(key, value)) for family, key, value in group.mutations]
         for family, start, end in group.deleted_ranges:
             keys = families[family].keys
             for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]:
                 undo.append((family, key, families[family].put(key, None)))
+            self._retired.append((group.version, (family, start, end)))
+            self._closed_ranges.add(family, start, end)
         return undo
 
     def _check_usable(self) -> None:

@@ -307,11 +307,15 @@ class ShareWorkers:
         return found
 
     def note_done(self, partition: str, outcomes: dict[int, int], foreign: dict[Place, Hold | None]) -> None:
-        """The outcomes were acknowledged. `foreign`: holds of others when they were asked for."""
+        """The outcomes were acknowledged. `foreign`: holds of others when they were asked for. They do not matter for a
+        record that was removed: its acknowledgement is passed over."""
         for offset, kind in outcomes.items():
             if kind != _RELEASE:
                 place, how = (partition, offset), "accepted" if kind == _ACCEPT else "rejected"
-                self.book.finish(place, how, foreign.get(place), self.now_ms())
+                other = foreign.get(place)
+                if other is not None and offset < self._log_start(partition):
+                    other = None
+                self.book.finish(place, how, other, self.now_ms())
 
     def hearing_of(self, archived: Callable[[ShareKey, Archived], Any]) -> Callable[[ShareKey, Archived], Any]:
         """A function that also notes what is given up. Nobody is told of it whose answers were lost."""
@@ -411,9 +415,12 @@ class ShareWorkers:
         return found
 
     def _reading(self, partition: str) -> Any:
+        return self.world.read(partition, fetch_offset=self._log_start(partition), is_raw=True)
+
+    def _log_start(self, partition: str) -> int:
         placed = self.world.inside.catalog.place(*partition_name(partition))
-        head = self.world.inside.runtime.shard(placed.shard).durable_head(placed.ref.ordinal)
-        return self.world.read(partition, fetch_offset=head.log_start_offset, is_raw=True)
+        start: int = self.world.inside.runtime.shard(placed.shard).durable_head(placed.ref.ordinal).log_start_offset
+        return start
 
     def _check_all(self) -> None:
         """Nothing is lost, and nothing was handed out that was aborted."""

@@ -141,6 +141,8 @@ One program that runs a server, queries a running one, and inspects the director
   copies a topic.
 - **Tables.** In a terminal they are as wide as it is, and numbers, times and UUIDs are never cut. In a pipe nothing is
   folded. Colours mark what is wrong, in a terminal only; `--color` and the variable `NO_COLOR` decide.
+- **Watching.** Lists take `--watch`, and show themselves again every two seconds, or `--watch 10`, until Ctrl-C. JSON
+  then has a line for each look. A server that is away is named, and asked again.
 - **Streams.** Stdout has only the result; messages go to stderr. A reader that leaves early (`| head`) ends the
   command quietly, with status 0.
 - **Waiting.** Commands fail at once if the server cannot be reached. `txnctl --wait 30s COMMAND ...` first waits up to

@@ -40,6 +40,9 @@ class ColorChoice(StrEnum):
     NEVER = "never"
 
 
+ON_ONE_LINE: Final[ContextVar[bool]] = ContextVar("ON_ONE_LINE", default=False)
+"""True while a JSON document is one line of several, as with `--watch`."""
+
 COLOR: Final[ContextVar[ColorChoice]] = ContextVar("COLOR", default=ColorChoice.AUTO)
 """Value of `--color`."""
 
@@ -108,7 +111,11 @@ def print_list(rows: Sequence[Row], columns: Sequence[Column], output: OutputFor
 
 def print_document(document: Value, output: OutputFormat) -> None:
     """Print one value as JSON or YAML."""
-    write(f"{_json(document, indent=2)}\n" if output is OutputFormat.JSON else to_yaml(document))
+    write(
+        f"{_json(document, indent=None if ON_ONE_LINE.get() else 2)}\n"
+        if output is OutputFormat.JSON
+        else to_yaml(document)
+    )
 
 
 def print_facts(row: Row, columns: Sequence[Column]) -> None:

@@ -406,3 +406,12 @@ def test_options_before_and_behind_the_command_are_the_same(txnctl: Terminal, se
     for line in ("--json --server {} topic list", "topic --server {} list --json", "topic list --json --server {}"):
         done = txnctl(*line.format(server.address).split()).well()
         assert done.document == json.loads(txnctl("topic", "list", "-o", "json", "-s", server.address).well().stdout)
+
+
+def test_a_watched_list_has_a_line_for_each_look_until_ctrl_c(server: ServerProcess) -> None:
+    watching = Program(server.address)("topic", "list", "--watch", "0.1", "--json")
+    assert watching.stdout is not None
+    assert [isinstance(json.loads(watching.stdout.readline()), list) for _ in range(3)] == [True] * 3
+    watching.send_signal(signal.SIGINT)
+    _, stderr = watching.communicate(timeout=60)
+    assert (watching.returncode, stderr) == (0, b"")

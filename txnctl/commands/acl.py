@@ -27,6 +27,7 @@ from txnctl.commands.options import (
     Yes,
     make_sure,
 )
+from txnctl.commands.watching import watched
 from txnctl.output import Column, OutputFormat, Row, print_list
 
 app = typer.Typer(name="acl", help="Manage access rules (ACLs).", no_args_is_help=True, rich_markup_mode=None)
@@ -91,6 +92,7 @@ def add(
 
 
 @app.command("list")
+@watched
 def list_acls(
     principal: Annotated[str | None, typer.Option(metavar="PRINCIPAL", help="Only rules of this principal.")] = None,
     topic: Topic = None,

@@ -20,6 +20,7 @@ from txnctl.commands.options import (
     parse_duration_ms,
     parse_partition,
 )
+from txnctl.commands.watching import watched
 from txnctl.output import Column, OutputFormat, Row, Value, duration, marked_if, print_list, print_note
 from txnctl.tables import CellMark
 
@@ -78,6 +79,7 @@ def abort(
         raise CommandFailed(ExitStatus.PROBLEM, f"{refused} of {len(acted)} were refused")
 
 
+@watched
 def hanging(
     server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
 ) -> None:

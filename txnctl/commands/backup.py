@@ -20,6 +20,7 @@ from txnctl.commands.options import (
     Server,
     parse_duration_ms,
 )
+from txnctl.commands.watching import watched
 from txnctl.output import (
     Column,
     OutputFormat,
@@ -134,6 +135,7 @@ def _create_on_server(server: str, timeout_ms: int, *, is_independent: bool) -> 
 
 
 @app.command("list")
+@watched
 def list_backups(
     directory: Annotated[
         Path | None,

@@ -31,6 +31,7 @@ from txnctl.commands.options import (
     parse_duration_ms,
 )
 from txnctl.commands.totals import LAG_COLUMNS, group_lags, lag_words
+from txnctl.commands.watching import watched
 from txnctl.output import Column, OutputFormat, Row, marked_if, print_document, print_facts, print_list, print_note
 from txnctl.tables import CellMark
 
@@ -53,6 +54,7 @@ _NO_MATCH: Final = "no group matches"
 
 
 @app.command("list")
+@watched
 def list_groups(
     states: Annotated[
         list[str] | None,
@@ -103,6 +105,7 @@ def list_groups(
 
 
 @app.command()
+@watched
 def describe(
     group_id: GroupId,
     server: Server = DEFAULT_SERVER,
@@ -129,6 +132,7 @@ def describe(
 
 
 @app.command()
+@watched
 def members(
     group_id: GroupId,
     server: Server = DEFAULT_SERVER,

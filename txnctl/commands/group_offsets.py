@@ -39,6 +39,7 @@ from txnctl.commands.options import (
     parse_duration_ms,
     parse_moment_ms,
 )
+from txnctl.commands.watching import watched
 from txnctl.output import Column, OutputFormat, Row, print_list, print_note
 
 Topics = Annotated[
@@ -55,6 +56,7 @@ AllTopics = Annotated[bool, typer.Option("--all-topics", help="All partitions in
 _MEMBERS_NAMED_MAX: Final = 3
 
 
+@watched
 def offsets(
     group_id: GroupId,
     server: Server = DEFAULT_SERVER,

@@ -9,6 +9,7 @@ import typer
 from coordinator_server.exits import ExitStatus
 from txnctl.commands.late import remote, waiting
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
+from txnctl.commands.watching import watched
 from txnctl.output import Column, OutputFormat, Row, marked_words, print_document, print_facts
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _COLUMNS = (Column("Server", "server"), Column("Status", "status", mark=marked_words(bad=["NOT_SERVING"])))
 
 
+@watched
 def health(
     server: Server = DEFAULT_SERVER,
     is_alive_enough: Annotated[

@@ -8,11 +8,14 @@ stays where it is, and the parser reports it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeAlias
 
 import typer.core
+
+from txnctl.commands.watching import WATCH, WATCH_SECONDS, is_interval
 
 Command: TypeAlias = typer.core.TyperCommand | typer.core.TyperGroup
 
@@ -75,13 +78,16 @@ def _place_option(found: _Sorted, tree: Command, command: Command, word: str, le
     own, of_tree, below = _options(command), _options(tree), _options_below(command)
     count = {**below, **of_tree, **own}.get(name, 0)
     # A value that is attached to the option is all that it has.
+    if word == WATCH and not (left and is_interval(left[0])):
+        left.appendleft(WATCH_SECONDS)
     taken = [word, *(left.popleft() for _ in range(min(count, len(left)) if word == name else 0))]
     is_of_tree = name in of_tree and (command is tree or name not in own)
     is_of_group = isinstance(command, typer.core.TyperGroup) and (name in own or name not in below)
     (found.front if is_of_tree else found.path if is_of_group else found.behind).append(taken)
 
 
-def _options(command: Command) -> dict[str, int]:
+@cache
+def _options(command: Command) -> Mapping[str, int]:
     """Return the number of values of each option of the command itself."""
     counts = dict(_HELP)
     for parameter in command.params:
@@ -93,7 +99,8 @@ def _options(command: Command) -> dict[str, int]:
     return counts
 
 
-def _options_below(command: Command) -> dict[str, int]:
+@cache
+def _options_below(command: Command) -> Mapping[str, int]:
     """Return the options of all commands below a group. Some have values in one command, and none in another. They are
     left out, because the next word may or may not be their value."""
     if not isinstance(command, typer.core.TyperGroup):
@@ -102,7 +109,7 @@ def _options_below(command: Command) -> dict[str, int]:
     unclear = set()
     for each in command.commands.values():
         assert isinstance(each, Command)
-        for name, count in (_options_below(each) | _options(each)).items():
+        for name, count in {**_options_below(each), **_options(each)}.items():
             if counts.setdefault(name, count) != count:
                 unclear.add(name)
     return {name: count for name, count in counts.items() if name not in unclear}

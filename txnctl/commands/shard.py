@@ -9,6 +9,7 @@ import typer
 
 from txnctl.commands.late import remote, sdk
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
+from txnctl.commands.watching import watched
 from txnctl.output import Column, OutputFormat, Row, marked_words, print_list
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ _COLUMNS = (
 
 
 @app.command("list")
+@watched
 def list_shards(
     coordinator: Annotated[
         str,

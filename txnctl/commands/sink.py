@@ -10,6 +10,7 @@ import typer
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.late import calls, remote, sdk, transaction_pb2
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, DryRun, Output, Patience, Server
+from txnctl.commands.watching import watched
 from txnctl.output import (
     Column,
     OutputFormat,
@@ -51,6 +52,7 @@ _MEMBER_COLUMNS: Final = (
 
 
 @app.command("list")
+@watched
 def list_sinks(
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
@@ -62,6 +64,7 @@ def list_sinks(
 
 
 @app.command()
+@watched
 def describe(
     name: Name,
     server: Server = DEFAULT_SERVER,

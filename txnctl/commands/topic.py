@@ -23,6 +23,7 @@ from txnctl.commands.options import (
     parse_duration_ms,
 )
 from txnctl.commands.totals import SIZE_COLUMNS, size_words, topic_sizes
+from txnctl.commands.watching import watched
 from txnctl.output import Column, OutputFormat, Row, print_list, print_note, uuid_text
 
 app = typer.Typer(
@@ -246,6 +247,7 @@ def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 @app.command("list")
+@watched
 def list_topics(
     sizes: Annotated[bool, typer.Option("--sizes", help="Show records and bytes of each topic, and of all.")] = False,
     server: Server = DEFAULT_SERVER,
@@ -274,6 +276,7 @@ def list_topics(
 
 
 @app.command()
+@watched
 def describe(
     names: Names,
     server: Server = DEFAULT_SERVER,

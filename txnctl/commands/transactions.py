@@ -24,6 +24,7 @@ from txnctl.commands.options import (
     parse_duration_ms,
     parse_partition,
 )
+from txnctl.commands.watching import watched
 from txnctl.output import (
     NOTHING,
     Column,
@@ -54,6 +55,7 @@ OLD_MS: Final = 60_000
 _NO_TIMEOUT_MS: Final = 2**31 - 1
 
 
+@watched
 def list_transactions(
     states: Annotated[
         list[str] | None,
@@ -117,6 +119,7 @@ def _oldest_first(row: Row) -> tuple[int, str]:
     return (-age_ms if isinstance(age_ms, int) else 1, str(row["transactional_id"]))
 
 
+@watched
 def describe(
     transactional_ids: Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.")],
     history_limit: Annotated[
@@ -310,6 +313,7 @@ def _share_names(value: Value) -> str:
 _STEPS = 20
 
 
+@watched
 def explain(
     place: Annotated[
         PartitionPlace,

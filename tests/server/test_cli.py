@@ -87,19 +87,19 @@ def test_a_mistake_is_said_in_words_and_nothing_is_done(
 
 
 def test_a_failed_command_says_what_and_ends_with_its_status(txnctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+    def fail(*_command_line: object) -> None:
         raise CommandFailed(ExitStatus.STORE_REFUSED, "first line\nsecond line")
 
-    monkeypatch.setattr(cli, "command_tree", lambda: fail)
+    monkeypatch.setattr(cli, "place_options", fail)
     assert txnctl() == (ExitStatus.STORE_REFUSED, "", "txnctl: first line\ntxnctl: second line\n")
 
 
 def test_a_defect_is_said_in_words_and_how_to_see_more(txnctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_down() -> None:
+    def break_down(*_command_line: object) -> None:
         raise KeyError("ours")
 
     monkeypatch.delenv(cli.TRACEBACK_VARIABLE, raising=False)
-    monkeypatch.setattr(cli, "command_tree", lambda: break_down)
+    monkeypatch.setattr(cli, "place_options", break_down)
     status, _, err = txnctl()
     assert status == ExitStatus.FAILED
     assert "a defect of txnctl, please report it: KeyError: 'ours'" in err

@@ -25,9 +25,12 @@ from txnctl.commands.probe import probe
 from txnctl.commands.produce import produce
 from txnctl.commands.serve import config, dev, serve
 from txnctl.commands.transactions import describe, explain, list_transactions
+from txnctl.commands.work import PROGRESS_LINES
 from txnctl.output import COLOR, ColorChoice, is_coloured
 from txnctl.tables import CellMark, painted
 
+PROGRAM = "txnctl"
+"""Name in messages, and for the shell that asks for completions, however it was started."""
 TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
 """Environment variable that shows the traceback of a defect in the program. Any value counts."""
 
@@ -91,6 +94,9 @@ def options(  # noqa: PLR0913  each option is a parameter
         ColorChoice,
         typer.Option(help="Colours for what is wrong. auto: in a terminal, unless the variable NO_COLOR is set."),
     ] = ColorChoice.AUTO,
+    progress: Annotated[
+        bool, typer.Option("--progress", help="Show the progress of long work on a stderr that is no terminal, too.")
+    ] = False,
     tls_ca_file: Annotated[
         str | None,
         typer.Option(
@@ -143,6 +149,7 @@ def options(  # noqa: PLR0913  each option is a parameter
         )
     SERVER_TLS.set(given)
     COLOR.set(color)
+    PROGRESS_LINES.set(progress)
     SERVER_WAIT.set(wait_ms / 1_000)
 
 
@@ -152,7 +159,7 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         tree = command_tree()
-        tree(place_options(tree, sys.argv[1:]))
+        tree(place_options(tree, sys.argv[1:]), PROGRAM)
     except CommandFailed as failure:
         _complain(failure.message)
         sys.exit(failure.status)
@@ -169,7 +176,7 @@ def main() -> None:
 
 
 @cache
-def command_tree() -> Callable[[list[str]], object]:
+def command_tree() -> Callable[[list[str], str], object]:
     """Return the tree of all commands, built from their signatures. Cached, because building it takes longer than most
     commands and tests run many."""
     tree = typer.main.get_command(app)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from coordinator_client import Producer
+from coordinator_client import Producer, progress
 from tests.cli.terminal import Ended, Terminal
 from tests.harness.patience import looks
 from tests.harness.server_process import ROOT, ServerProcess
@@ -415,3 +415,13 @@ def test_a_watched_list_has_a_line_for_each_look_until_ctrl_c(server: ServerProc
     watching.send_signal(signal.SIGINT)
     _, stderr = watching.communicate(timeout=60)
     assert (watching.returncode, stderr) == (0, b"")
+
+
+def test_long_work_shows_its_progress(ask: Terminal, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIRST_MS", "LINE_MS"):
+        monkeypatch.setattr(progress, name, 0)
+    sent = ask("--progress", "produce", topic, stdin="".join(f"{at}\n" for at in range(300))).well()
+    assert sent.stderr.startswith("sent 100 records, ")
+    read = ask("consume", topic, "--json", "--progress").well()
+    assert "of 302 offsets (" in read.stderr
+    assert ask("consume", topic, "--json").well().stderr == ""

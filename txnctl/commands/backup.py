@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -21,6 +21,7 @@ from txnctl.commands.options import (
     parse_duration_ms,
 )
 from txnctl.commands.watching import watched
+from txnctl.commands.work import progress_of
 from txnctl.output import (
     Column,
     OutputFormat,
@@ -44,8 +45,6 @@ app = typer.Typer(
 
 LOOK_MS: Final = 500
 """Interval between requests for the progress of a backup (ms)."""
-_NOTE_MS: Final = 2_000
-"""Shortest time between two progress notes on stderr (ms)."""
 
 Shelf = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the backups.", show_default=False)]
 
@@ -104,14 +103,14 @@ def create(
         from coordinator_runtime.backups import create_backup_of_stopped
         from coordinator_runtime.clock import SystemClock
 
-        with _refusals_in_words():
+        with _refusals_in_words(), _progress("copied") as progress:
             row = _row_of(
                 create_backup_of_stopped(
                     data_dir,
                     to,
                     now_ms=SystemClock().wall_ms(),
                     is_independent=independent,
-                    progress=_progress("copied"),
+                    progress=progress,
                 )
             )
     print_list([row], _COLUMNS, output, empty="")
@@ -119,10 +118,13 @@ def create(
 
 def _create_on_server(server: str, timeout_ms: int, *, is_independent: bool) -> Row:
     """Ask a running server for a backup and wait until it is complete. Raises CommandFailed if none was made."""
-    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+    with (
+        remote.connected(server) as connection,
+        sdk.Admin(connection, deadline_ms=timeout_ms) as admin,
+        progress_of("copied", "bytes") as progress,
+    ):
         begun = admin.create_backup(is_independent=is_independent)
         print_note(f"backup {begun.name} of version {begun.version} is being made")
-        note = _Notes("copied")
         while True:
             found = next((each for each in admin.list_backups() if each.name == begun.name), None)
             if found is None or found.state == "failed":
@@ -130,7 +132,8 @@ def _create_on_server(server: str, timeout_ms: int, *, is_independent: bool) -> 
                 raise CommandFailed(ExitStatus.PROBLEM, f"the backup {begun.name} was not made: {reason}")
             if found.state != "copying":
                 return _row_on_server(found)
-            note(found.done_bytes, found.size_bytes)
+            progress.total = found.size_bytes
+            progress.reach(found.done_bytes)
             connection.clock.pause(LOOK_MS)
 
 
@@ -195,7 +198,8 @@ def _verified(path: Path) -> Row:
     from coordinator_runtime.backups import BackupRefused, verify_backup
 
     try:
-        manifest, problems = verify_backup(path, _progress(f"{path.name}: read"))
+        with _progress(f"{path.name}: read") as progress:
+            manifest, problems = verify_backup(path, progress)
     except BackupRefused as refusal:
         return {"name": path.name, "verdict": "damaged", "size_bytes": None, "problems": [str(refusal)]}
     verdict = "damaged" if problems else "whole"
@@ -242,14 +246,14 @@ def restore(
     from coordinator_runtime.backups import restore as restore_now
     from coordinator_runtime.clock import SystemClock
 
-    with _refusals_in_words():
+    with _refusals_in_words(), _progress("restored") as progress:
         restored = restore_now(
             backup,
             data_dir,
             clock=SystemClock(),
             pause=ClientClock().pause,
             store_id=store_id,
-            progress=_progress("restored"),
+            progress=progress,
         )
     manifest = restored.manifest
     row: Row = {
@@ -278,27 +282,18 @@ _RESTORED: Final = (
 )
 
 
-class _Notes:
-    """Prints progress notes on stderr, at most one per `_NOTE_MS`."""
-
-    def __init__(self, what: str) -> None:
-        from coordinator_runtime.clock import SystemClock
-
-        self._what = what
-        self._now_ms: Callable[[], int] = SystemClock().monotonic_ms
-        self._told_ms = self._now_ms()
-
-    def __call__(self, done_bytes: int, total_bytes: int) -> None:
-        if self._now_ms() - self._told_ms >= _NOTE_MS:
-            self._told_ms = self._now_ms()
-            print_note(f"{self._what} {size(done_bytes)} of {size(total_bytes)}")
-
-
-def _progress(what: str) -> CopyProgress:
+@contextmanager
+def _progress(what: str) -> Iterator[CopyProgress]:
+    """Show the progress of work on files, and return its counter."""
     from coordinator_runtime.backups.files import CopyProgress
 
-    notes = _Notes(what)
-    return CopyProgress(lambda progress: notes(progress.done_bytes, progress.total_bytes))
+    with progress_of(what, "bytes") as shown:
+
+        def on_step(progress: CopyProgress) -> None:
+            shown.total = progress.total_bytes
+            shown.reach(progress.done_bytes)
+
+        yield CopyProgress(on_step)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import typer
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.late import log_rows, record_format, remote, remote_log, sdk
 from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
+from txnctl.commands.work import progress_of_rows
 from txnctl.output import OutputFormat, Row, RowStream, print_note
 
 
@@ -99,7 +100,9 @@ def consume(
     )
     with remote.connected(server, remote.PrintingTransport) as connection:
         log = _opened(connection, wanted)
-        shown = stream.add_all((log_rows.chosen_rows(batch, chosen) for batch in log), count_max)
+        with progress_of_rows("read", "offsets", log.offset_count) as progress:
+            watched: Iterable[log_rows.LoggedBatch] = log.watched(progress) if progress.is_shown else log
+            shown = stream.add_all((log_rows.chosen_rows(batch, chosen) for batch in watched), count_max)
     if output is OutputFormat.TABLE and format_text is None:
         hidden = log.hidden
         print_note(f"{shown} shown; hidden: {hidden.aborted} aborted records, {hidden.control} markers")

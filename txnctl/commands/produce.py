@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
@@ -22,10 +23,15 @@ from txnctl.commands.options import (
     Server,
     parse_duration_ms,
 )
+from txnctl.commands.work import bytes_left, progress_of
 from txnctl.output import Column, OutputFormat, Row, print_document, print_facts, print_note
 
 if TYPE_CHECKING:
     from txnctl.commands.record_input import InputRecord
+
+
+_RECORDS_PER_STEP: Final = 100
+"""Number of records between two looks at the clock, which cost more than a record."""
 
 
 class InputFormat(StrEnum):
@@ -125,7 +131,8 @@ def produce(
         given = json_records(lines) if input_format is InputFormat.JSON else plain_records(lines, separator)
         named = NamedPartitions(repartitioned(given, partition_count) if repartition else given)
         try:
-            result = _counted(plan, iter(named)) if dry_run else _sent(connection, plan, iter(named))
+            with _watched_input(lines, "read" if dry_run else "sent", iter(named)) as watched:
+                result = _counted(plan, watched) if dry_run else _sent(connection, plan, watched)
         except InputRefused as refusal:
             advice = "" if dry_run else "\nits transaction was aborted: nothing of it is visible"
             raise CommandFailed(ExitStatus.USAGE, f"{refusal}{advice}") from refusal
@@ -155,6 +162,22 @@ def _stdin() -> BinaryIO:
     except AttributeError as error:
         # A program that is started with a closed stdin has none.
         raise CommandFailed(ExitStatus.USAGE, "stdin is closed: give it records, or </dev/null for none") from error
+
+
+@contextmanager
+def _watched_input(lines: BinaryIO, verb: str, records: Iterator[InputRecord]) -> Iterator[Iterator[InputRecord]]:
+    """Return the records, with progress: in bytes of a file, or else in records."""
+    left = bytes_left(lines)
+    with progress_of(verb, "records" if left is None else "bytes", left) as progress:
+        start = 0 if left is None else lines.tell()
+
+        def watched() -> Iterator[InputRecord]:
+            for number, record in enumerate(records, start=1):
+                yield record
+                if number % _RECORDS_PER_STEP == 0:
+                    progress.reach(number if left is None else lines.tell() - start)
+
+        yield watched() if progress.is_shown else records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import typer
 
 from coordinator_server.exits import ExitStatus
 from txnctl.commands.options import Output
+from txnctl.commands.work import progress_of
 from txnctl.output import (
     Column,
     OutputFormat,
@@ -26,6 +27,7 @@ from txnctl.tables import CellMark
 if TYPE_CHECKING:
     from coordinator_runtime.engine import StoppedStore
     from txnctl.stopped.store_verify import Check
+    from txnctl.stopped.stored import StoredRows
 
 app = typer.Typer(
     name="store", help="Check the directory of a stopped server.", no_args_is_help=True, rich_markup_mode=None
@@ -46,10 +48,16 @@ def verify(
     with status 1 if a check fails, 3 if the directory cannot be read.
     """
     from txnctl.commands.stopped import opened
+    from txnctl.stopped.counted_rows import CountedRows
     from txnctl.stopped.store_verify import durable_check, verify_store
 
     with opened(data_dir) as store:
-        checks = [durable_check(store), *verify_store(store)]
+        with progress_of("verified", "offsets") as progress:
+            rows: StoredRows = store
+            if progress.is_shown:
+                rows = counted = CountedRows(store, progress.reach)
+                progress.total = counted.total
+            checks = [durable_check(store), *verify_store(rows)]
         facts = _facts(store)
     violations = sum(check.violation_count for check in checks)
     if output is OutputFormat.TABLE:
@@ -58,8 +66,8 @@ def verify(
         print_note(f"{data_dir}: {verdict}")
         print_note(f"store {facts['store_id']}, written by {facts['writer']}, features {shown(facts['features'])}")
     else:
-        rows: list[Value] = [_row(check) for check in checks]
-        document: Row = {"directory": str(data_dir), "store": facts, "violations": violations, "checks": rows}
+        found: list[Value] = [_row(check) for check in checks]
+        document: Row = {"directory": str(data_dir), "store": facts, "violations": violations, "checks": found}
         print_document(document, output)
     if violations:
         raise typer.Exit(ExitStatus.PROBLEM)

@@ -25,6 +25,7 @@ from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import StoreFailed
 from coordinator_runtime.worker import Worker, WorkerProcess
 from coordinator_server.addresses import Address, NodeAddress
@@ -324,6 +325,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     server.dispatcher.serve(servicers(core, node), fast)
     server.gatekeeper.open({each.method: each for each in fast})
     readings.is_loaded = True
+    server.observer.shards_to_load = sum(each.state is not ShardState.ACTIVE for each in core.loader.standings())
     failed = await core.load_shards()
     server.observer.is_start_over = True
     core.admin.hanging.audit()

@@ -15,6 +15,8 @@ from coordinator_server.metrics.readings import ServerNumbers
 from txn_coordinator.shard import TransactionShard
 
 US: Final = 1_000
+START_LINE_US: Final = 2_000_000
+"""Interval between lines on the progress of a start (us). A start that takes less time logs none."""
 
 _log = structlog.get_logger("shards")
 
@@ -27,6 +29,10 @@ class ShardObserver:
         self.is_start_over = False
         """True once the server has started. Until then loaded shards have no lines of their own; the code that starts
         the server logs one for all of them."""
+        self.shards_to_load = 0
+        """Number of shards that the start loads."""
+        self._start_shards = self._start_records = 0
+        self._next_line_us = START_LINE_US
 
     def __call__(self, change: ShardChange) -> None:
         match change:
@@ -39,6 +45,8 @@ class ShardObserver:
                     elapsed_ms = elapsed_us // US
                     fields = {**_fields(key, "loading", "active"), "records": record_count, "elapsed_ms": elapsed_ms}
                     _log.info("shard_loaded", **fields)
+                else:
+                    self._log_start(record_count, elapsed_us)
             case ShardLoadFailed(key, error, reason):
                 self._numbers.runtime.shard_load_failed(key.coordinator)
                 _log.error(
@@ -57,6 +65,23 @@ class ShardObserver:
                 _log.info("shard_unloaded", **_fields(key, "active", "unloaded"))
             case ShardStopped():
                 pass  # Its staged work is still counted.
+
+    def _log_start(self, record_count: int, elapsed_us: int) -> None:
+        """Log how far a long start is. All of its loads were requested together, so `elapsed_us` is its whole time."""
+        self._start_shards += 1
+        self._start_records += record_count
+        if elapsed_us < self._next_line_us:
+            return
+        self._next_line_us = elapsed_us + START_LINE_US
+        left_us = elapsed_us * max(0, self.shards_to_load - self._start_shards) // self._start_shards
+        _log.info(
+            "loading",
+            shards=self._start_shards,
+            shards_to_load=self.shards_to_load,
+            records=self._start_records,
+            records_per_second=self._start_records * 1_000_000 // elapsed_us,
+            left_ms=left_us // US,
+        )
 
 
 def log_control(key: ShardKey, context: CallContext) -> None:

@@ -216,6 +216,11 @@ _LOG_LINES: Final = (
         "info",
         "A listener for Kafka's protocol takes calls: `listen`, `advertised` (address that clients get), `protection`.",
     ),
+    (
+        "loading",
+        "info",
+        "A long start has loaded `shards` of `shards_to_load`, at `records_per_second`; `left_ms` is an estimate.",
+    ),
     ("loaded", "info", "All shards are loaded, but for `failed_shards`: the server takes work."),
     ("serving", "info", "A listener takes calls: `listen`, `transport`, `protection`."),
     ("load_failed", "error", "What all shards share cannot be read; nothing was served."),

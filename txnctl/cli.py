@@ -24,6 +24,7 @@ from txnctl.commands.placing import place_options
 from txnctl.commands.probe import probe
 from txnctl.commands.produce import produce
 from txnctl.commands.serve import config, dev, serve
+from txnctl.commands.top import top
 from txnctl.commands.transactions import describe, explain, list_transactions
 from txnctl.commands.work import PROGRESS_LINES
 from txnctl.output import COLOR, ColorChoice, is_coloured
@@ -54,6 +55,7 @@ app.command()(describe)
 app.command()(explain)
 app.command()(abort)
 app.command()(hanging)
+app.command()(top)
 app.add_typer(acl.app)
 app.add_typer(sink.app)
 app.add_typer(shard.app)

@@ -96,6 +96,7 @@ class Admin:
     would_create_topic = blocking(TopicCalls.would_create_topic)
     add_partitions = blocking(TopicCalls.add_partitions)
     topic_configs = blocking(TopicCalls.topic_configs)
+    configs_of_topics = blocking(TopicCalls.configs_of_topics)
     alter_topic_configs = blocking(TopicCalls.alter_topic_configs)
     delete_topic = blocking(TopicCalls.delete_topic)
     delete_records = blocking(TopicCalls.delete_records)

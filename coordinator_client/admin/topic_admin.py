@@ -180,11 +180,20 @@ class TopicCalls:
 
         Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION).
         """
-        check_here(check_topic_name, name, Method.DESCRIBE_TOPIC_CONFIGS)
-        request = log.DescribeTopicConfigsRequest(header=self._asker.header(), topics=[log.TopicName(name=name)])
+        return (await self.configs_of_topics([name]))[name]
+
+    async def configs_of_topics(self, names: Collection[str] = ()) -> dict[str, dict[str, TopicSetting]]:
+        """Return the settings of these topics, or of all topics, as `topic_configs` does.
+
+        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) if one does not exist.
+        """
+        for name in names:
+            check_here(check_topic_name, name, Method.DESCRIBE_TOPIC_CONFIGS)
+        request = log.DescribeTopicConfigsRequest(
+            header=self._asker.header(), topics=[log.TopicName(name=name) for name in names]
+        )
         reply = await self._asker.ask(DESCRIBE_TOPIC_CONFIGS, request, items=lambda reply: reply.topics)
-        (topic,) = reply.topics
-        return _settings(topic)
+        return {topic.name: _settings(topic) for topic in reply.topics}
 
     async def alter_topic_configs(
         self, name: str, set_to: Mapping[str, str], *, unset: Sequence[str] = (), validate_only: bool = False

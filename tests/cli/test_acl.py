@@ -160,3 +160,74 @@ def test_the_sdk_says_what_it_did(server: ServerProcess) -> None:
         with pytest.raises(Rejected, match="read is no operation on a transactional_id"):
             admin.check_permission("User:a", Permission.READ, ResourceType.TRANSACTIONAL_ID, "till-7")
         assert admin.delete_acls([matching, AclFilter(pattern_type=PatternType.LITERAL)]) == [rule]
+
+
+# Files
+
+
+def declare(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "acls.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_rules_go_into_a_file_and_come_back(ask: Terminal, tmp_path: Path) -> None:
+    ask("acl", "add", "User:till", "write", "read", "--topic", "or", "--prefix").well()
+    ask("acl", "add", "User:till", "write", "--transactional-id", "till-1", "--host", "10.0.0.7").well()
+    ask("acl", "add", "User:*", "alter", "--cluster", "--deny").well()
+    text = ask("acl", "export").well().stdout
+    assert text.split("\n\n")[0].splitlines() == [
+        *("[[acls]]", 'principal = "User:*"', 'operations = ["alter"]', "cluster = true", 'permission = "deny"')
+    ]
+    assert text.count("[[acls]]") == 3, "both operations on one resource are one table"
+    bring = ("acl", "import", declare(tmp_path, text))
+    assert "nothing to do" in ask(*bring, "--prune", "--check").well().stderr
+    ask("acl", "remove", "--every", "--yes").well()
+    assert ask(*bring, "--check").status == 1
+    assert ask(*bring, "--yes").well().stdout.count("added") == 4
+    assert ask("acl", "export").well().stdout == text
+    assert ask("acl", "export", "--principal", "User:till").well().stdout.count("[[acls]]") == 2
+
+
+def test_other_rules_are_removed_only_if_the_import_prunes(ask: Terminal, tmp_path: Path) -> None:
+    ask("acl", "add", "User:old", "read", "--topic", "*").well()
+    declared = "[[acls]]\nprincipal = 'User:new'\noperations = ['read']\ngroup = 'g'\n"
+    bring = ("acl", "import", declare(tmp_path, declared))
+    ask(*bring, "--yes").well()
+    asked = ask(*bring, "--prune", stdin="n\n")
+    assert (asked.status, asked.stdout.strip()) == (2, "")
+    assert "txnctl: remove allow User:old read topic '*'\n" in asked.stderr
+    (row,) = ask(*bring, "--prune", "--dry-run", "-o", "json").well().document
+    assert (row["result"], row["principal"]) == ("would be removed", "User:old")
+    (row,) = ask(*bring, "--prune", "--yes", "-o", "json").well().document
+    assert (row["result"], row["action"]) == ("removed", "remove")
+    assert [row["principal"] for row in ask("acl", "list", "-o", "json").well().document] == ["User:new"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "declares no acls: it has no table [[acls]]"),
+        ("[[acls]]\nprincipal = 'User:a'\noperations = ['reed']\ntopic = 't'", "acls.0.operations.0: must be 'all'"),
+        ("[[acls]]\nprincipal = 'User:a'\noperations = ['read']", "acls.0: name one resource: topic, group"),
+        (
+            "[[acls]]\nprincipal = 'User:a'\noperations = ['read']\ntopic = 't'\ngroup = 'g'",
+            "acls.0: name one resource: topic, group",
+        ),
+        ("[[acls]]\nprincipal = 'a'\noperations = ['read']\ntopic = 't'", "acls.0: 'a' is no principal"),
+        (
+            "[[acls]]\nprincipal = 'User:a'\noperations = ['backup']\ntopic = 't'",
+            "acls.0: backup is no operation on a topic",
+        ),
+        (
+            "[[acls]]\nprinciple = 'User:a'\noperations = ['read']\ntopic = 't'",
+            "acls.0.principal: is not set",
+        ),
+    ],
+)
+def test_a_wrong_file_of_rules_is_refused_with_the_place(
+    txnctl: Terminal, tmp_path: Path, text: str, said: str
+) -> None:
+    ended = txnctl("acl", "import", declare(tmp_path, text), "--yes")
+    ended.refused(2, said)
+    assert len(ended.stderr.splitlines()) == 1

@@ -16,6 +16,8 @@ from coordinator_protocol.acls import (
     ResourceType,
 )
 from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.acl_import import export_acls, import_acls
+from txnctl.commands.acl_rows import ACL_COLUMNS, acl_row
 from txnctl.commands.late import remote, sdk
 from txnctl.commands.options import (
     DEFAULT_PATIENCE_MS,
@@ -44,16 +46,6 @@ Cluster = Annotated[bool, typer.Option("--cluster", help="On the server itself."
 Prefix = Annotated[bool, typer.Option("--prefix", help="On all names with this prefix.")]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Only from this address; unix for a Unix socket.")]
 Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow. A deny rule overrides every allow rule.")]
-
-_COLUMNS = (
-    Column("RESOURCE", "resource_type"),
-    Column("NAME", "resource_name"),
-    Column("PATTERN", "pattern_type"),
-    Column("PRINCIPAL", "principal"),
-    Column("HOST", "host"),
-    Column("OPERATION", "operation"),
-    Column("PERMISSION", "permission_type"),
-)
 
 
 @app.command()
@@ -88,7 +80,7 @@ def add(
     ]
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         created = admin.create_acls(acls, dry_run=dry_run)
-    print_list([*map(_row, created)], _COLUMNS, output, empty="nothing to add: these rules are there already")
+    print_list([*map(acl_row, created)], ACL_COLUMNS, output, empty="nothing to add: these rules are there already")
 
 
 @app.command("list")
@@ -115,7 +107,7 @@ def list_acls(
     )
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         found = admin.describe_acls(wanted)
-    print_list([*map(_row, found)], _COLUMNS, output, empty="no rules; `txnctl acl add` makes one")
+    print_list([*map(acl_row, found)], ACL_COLUMNS, output, empty="no rules; `txnctl acl add` makes one")
 
 
 @app.command()
@@ -159,7 +151,7 @@ def remove(
             if not yes:
                 make_sure(f"remove: {acl}" for acl in found)
             found = admin.delete_acls([wanted])
-    print_list([*map(_row, found)], _COLUMNS, output, empty="no rule is like that")
+    print_list([*map(acl_row, found)], ACL_COLUMNS, output, empty="no rule is like that")
 
 
 @app.command()
@@ -189,7 +181,7 @@ def check(
         "allowed": found.is_allowed,
         "because": because,
         "enforced": found.is_enforced,
-        "rule": None if found.rule is None else _row(found.rule),
+        "rule": None if found.rule is None else acl_row(found.rule),
     }
     columns = (Column("ALLOWED", "allowed", lambda value: "yes" if value else "no"), Column("BECAUSE", "because"))
     print_list([row], columns, output, empty="")
@@ -226,13 +218,5 @@ def _one_resource(
     return resource
 
 
-def _row(acl: Acl) -> Row:
-    return {
-        "resource_type": acl.resource_type.value,
-        "resource_name": acl.resource_name,
-        "pattern_type": acl.pattern_type.value,
-        "principal": acl.principal,
-        "host": acl.host,
-        "operation": acl.operation.value,
-        "permission_type": acl.permission_type.value,
-    }
+app.command("export")(export_acls)
+app.command("import")(import_acls)

@@ -109,16 +109,23 @@ Patience = Annotated[
 DEFAULT_PATIENCE_MS: Final = 10_000
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and show what would be done; change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+NOT_APPLIED: Final = "nothing was changed; say --yes to apply the plan without being asked"
+"""Refusal of `make_sure` for a plan that does more than delete."""
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.")]
 
 
-def make_sure(what: Iterable[str]) -> None:
-    """Show the planned deletions, and return if the user confirms them. Raises CommandFailed otherwise."""
+def make_sure(
+    what: Iterable[str],
+    question: str = "Delete for good?",
+    refusal: str = "nothing was deleted; say --yes to delete without being asked",
+) -> None:
+    """Show the planned deletions, or another plan, and return if the user confirms it. Raises CommandFailed
+    otherwise."""
     for line in what:
         print_note(line)
     try:
-        is_sure = typer.confirm("Delete for good?", err=True)
+        is_sure = typer.confirm(question, err=True)
     except typer.Abort:
         is_sure = False
     if not is_sure:
-        raise CommandFailed(ExitStatus.USAGE, "nothing was deleted; say --yes to delete without being asked")
+        raise CommandFailed(ExitStatus.USAGE, refusal)

@@ -22,6 +22,7 @@ from txnctl.commands.options import (
     make_sure,
     parse_duration_ms,
 )
+from txnctl.commands.topic_import import export_topics, import_topics
 from txnctl.commands.totals import SIZE_COLUMNS, size_words, topic_sizes
 from txnctl.commands.watching import watched
 from txnctl.output import Column, OutputFormat, Row, print_list, print_note, uuid_text
@@ -382,3 +383,5 @@ def _id(topic: sdk.TopicDescription) -> str:
 
 
 app.command()(delete_records)
+app.command("export")(export_topics)
+app.command("import")(import_topics)

@@ -41,13 +41,14 @@ _LAGS: Final = ("lag_to_last_stable_offset", "lag_to_high_watermark")
 
 def topic_sizes(admin: sdk.Admin) -> list[Row]:
     """Return a row for each topic, by name, with its records and bytes."""
-    return [_sizes(topic, [*found]) for topic, found in groupby(_partitions(admin), lambda each: each.topic)]
+    return [_sizes(topic, [*found]) for topic, found in groupby(listed_partitions(admin), lambda each: each.topic)]
 
 
-def _partitions(admin: sdk.Admin) -> Iterator[sdk.PartitionListing]:
+def listed_partitions(admin: sdk.Admin, topics: Sequence[str] = ()) -> Iterator[sdk.PartitionListing]:
+    """Yield the partitions of these topics, or of all topics, by name and number."""
     after: sdk.TopicPartition | None = None
     while True:
-        page = admin.list_partitions(after=after)
+        page = admin.list_partitions(topics, after=after)
         yield from page.partitions
         after = page.next_after
         if after is None:

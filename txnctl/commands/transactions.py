@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
@@ -133,7 +134,7 @@ def describe(
 
     Shows identity and state, the open transaction and its age, and the last steps with their clients."""
     with remote.connected(server) as connection:
-        rows = _describe_ids(connection, transactional_ids, timeout_ms, history_limit=history_limit)
+        rows = describe_ids(connection, transactional_ids, timeout_ms, history_limit=history_limit)
     if output is not OutputFormat.TABLE:
         print_document(rows, output)
         return
@@ -204,10 +205,10 @@ _HISTORY = (
 )
 
 
-def _describe_ids(
+def describe_ids(
     connection: sdk.Connection, transactional_ids: list[str], timeout_ms: int, *, history_limit: int
 ) -> list[Row]:
-    """Return all that the server reports about the ids. Raises the errors of the client."""
+    """Return a row for each id, with all that the server reports about it. Raises the errors of the client."""
     from coordinator_api.v1 import transaction_pb2 as txn
     from coordinator_client.descriptions import transaction_description
 
@@ -313,21 +314,28 @@ def _share_names(value: Value) -> str:
 _STEPS = 20
 
 
+_PARTITION: Final = re.compile(r".+-[0-9]+")
+"""Names of partitions, and of topics that end like one."""
+
+
 @watched
 def explain(
-    place: Annotated[
-        PartitionPlace,
-        typer.Argument(metavar="TOPIC-PARTITION", parser=parse_partition, help="The partition, as in orders-0."),
-    ],
+    name: Annotated[str, typer.Argument(metavar="TOPIC[-PARTITION]", help="A topic, or a partition as in orders-0.")],
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Explain why committed readers of a partition do not advance.
+    """Explain why committed readers do not advance.
 
-    Shows the blocking transaction, its owner, and the next event."""
+    For a partition: the blocking transaction, its owner, and the next event. For a topic: also the partitions that are
+    not served, sizes and retention, and the command to run next."""
     with remote.connected(server) as connection:
-        explained = _ask(connection, place, timeout_ms)
+        explained = _ask(connection, parse_partition(name), timeout_ms) if _PARTITION.fullmatch(name) else name
+        if isinstance(explained, str):
+            from txnctl.commands.explain_topic import explain_topic
+
+            explain_topic(connection, explained, timeout_ms, output)
+            return
     row = row_of(explained)
     if output is not OutputFormat.TABLE:
         print_document(row, output)
@@ -339,13 +347,16 @@ def explain(
         print_facts({**blocking, **row}, _BLOCKED)
 
 
-def _ask(connection: sdk.Connection, place: PartitionPlace, timeout_ms: int) -> sdk.PartitionExplanation:
+def _ask(connection: sdk.Connection, place: PartitionPlace, timeout_ms: int) -> sdk.PartitionExplanation | str:
+    """Return the explanation of a partition. A topic whose name ends in a dash and a number is returned by its name."""
     with sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         try:
             return admin.explain_partition(*place, history_limit=_STEPS)
         except sdk.Rejected as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
+            if admin.list_partitions([str(place)], limit=1).partitions:
+                return str(place)
             topic = remote.topic_there(connection, place.topic, timeout_ms)
             raise CommandFailed(
                 ExitStatus.PROBLEM,

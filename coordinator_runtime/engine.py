@@ -8,6 +8,7 @@ has none. `coordinator_server.engines` names the engines.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +32,8 @@ class OpenStore:
     make_backup: MakeBackup | None = None
     """None for a store that makes none."""
     store_id: str = ""
+    view: Callable[[], AbstractContextManager[StoreReads]] | None = None
+    """Opens a view of the store for reads that may wait, on any thread; None if reads answer at once."""
 
 
 class StoppedStore(StoreReads, Protocol):

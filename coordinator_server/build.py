@@ -27,6 +27,7 @@ from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import StoreFailed
+from coordinator_runtime.store_readers import ReaderThreads
 from coordinator_runtime.worker import Worker, WorkerProcess
 from coordinator_server.addresses import Address, NodeAddress
 from coordinator_server.backups import ServerBackups
@@ -138,6 +139,8 @@ def build(
     core = assemble(runtime, opened.store, config.core_config(), dependencies)
     core.log.records.fetcher.answer_limit = answers
     core.log.records.fetcher.converter = RecordsConverter(payload_worker)
+    if opened.view is not None:
+        core.log.records.fetcher.reader = ReaderThreads(opened.view, partial(_on_loop, asyncio.get_running_loop()))
     core.log.records.fetcher.on_work = core.log.positions.searches.on_work = reads.spent
     recent = RecentEvents(clock)
     audit = AuditLog(clock, recent.beside(write_line))
@@ -176,6 +179,12 @@ def build(
         history=history,
         store_id=opened.store_id,
     )
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Call on the loop, from another thread. Once the loop is closed, no caller waits any more."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(act)
 
 
 def _numbers() -> ServerNumbers:

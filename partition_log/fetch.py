@@ -10,6 +10,10 @@ like one. If there is no capacity for more when the fetch is woken, it is refuse
 server's gatekeeper makes the same check before a fetch begins. If capacity is scarce, the fetch reads less than was
 asked for, and its reader continues with the next one.
 
+Where reads may wait (`coordinator_runtime.store_readers`), every fetch waits from its beginning, while a thread reads
+for it. Changes that come meanwhile are looked at when the thread is done. If records were removed meanwhile that it may
+have read, what it found is dropped, and the read begins again.
+
 Readers get a refusal for damage. Logs and metrics get one event for each damaged place, however often it is read.
 
 Source: spec log-and-runtime 2.1 and 2.3; KIP-98, KIP-392 (long poll of Kafka).
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -26,7 +31,8 @@ from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit, Connection, PartitionRef
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Family, Store, StoreDamaged, StoreUnreadable
+from coordinator_runtime.store import Family, Store, StoreDamaged, StoreReads, StoreUnreadable
+from coordinator_runtime.store_readers import StoreReader
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
@@ -92,7 +98,7 @@ class DamageWatch:
 class _Position:
     """State of one partition of a fetch."""
 
-    __slots__ = ("error", "head", "item", "next_offset", "placed", "read")
+    __slots__ = ("aborted", "error", "head", "item", "next_offset", "placed", "read")
 
     def __init__(self, item: FetchItem, placed: PlacedPartition, read: PartitionRead) -> None:
         self.item = item
@@ -100,6 +106,8 @@ class _Position:
         self.read = read
         self.head: PartitionHead | None = None
         self.error: Refused | None = None
+        self.aborted: tuple[AbortedTransaction, ...] | None = None
+        """Aborted transactions that a thread has read for the answer; None where the answer reads them itself."""
         self.next_offset = read.fetch_offset
         """Offset at which a reader that met the error may continue."""
 
@@ -109,10 +117,26 @@ class _Position:
         if isinstance(damage, LogDamaged):
             self.next_offset = damage.next_offset
 
+    def begin_again(self) -> None:
+        """Drop what was found, because rows of it may be missing."""
+        self.read, self.head, self.aborted = self.read.afresh(), None, None
+
+    def failed(self, error: Exception, watch: DamageWatch) -> None:
+        """Note an error that a read of this partition met. Raises it again if it is not of this partition alone."""
+        match error:
+            case Refused():
+                self.error = error
+                if isinstance(error, NotAccepted):
+                    self.next_offset = error.next_offset
+            case LogDamaged() | StoreUnreadable():
+                self.met(error, watch)
+            case _:
+                raise error
+
     def result(self, watch: DamageWatch) -> FetchResult:
         read, head = self.read, self.head
-        aborted: tuple[AbortedTransaction, ...] = ()
-        if self.error is None and head is not None:
+        aborted = self.aborted or ()
+        if self.error is None and head is not None and self.aborted is None:
             try:
                 aborted = read.aborted_transactions(head)
             except (LogDamaged, StoreUnreadable) as damage:
@@ -142,6 +166,9 @@ class _Fetch:
         "connection",
         "found_bytes",
         "held_bytes",
+        "is_due",
+        "is_outdated",
+        "is_reading",
         "key",
         "positions",
         "refused",
@@ -156,6 +183,12 @@ class _Fetch:
         """Size of the batches that it has found (bytes)."""
         self.held_bytes = 0
         """Bytes of `found_bytes` that are counted as a waiting answer."""
+        self.is_reading = False
+        """True while a thread reads for it. It is neither answered nor read on then."""
+        self.is_outdated = False
+        """True if something has changed since the thread began."""
+        self.is_due = False
+        """True if its time was over before the thread was done."""
         self.key = ("fetch", key)
         self.budget = ReadBudget(request.bytes_max)
         self.positions: list[_Position] = []
@@ -173,6 +206,15 @@ class _Fetch:
                 return True
             visible_bytes += read.visible_bytes
         return visible_bytes >= self.request.bytes_min
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionStep:
+    """One partition that a thread reads for a fetch."""
+
+    position: _Position
+    head: PartitionHead
+    """The view to read under."""
 
 
 @dataclass(slots=True)
@@ -195,6 +237,8 @@ class Fetcher:
         self.waiting_fetches = 0
         self.answer_limit: AnswerLimit = NO_ANSWER_LIMIT
         """Counts the bytes that are found while their fetch waits."""
+        self.reader: StoreReader | None = None
+        """Reads for fetches on threads; None = they read at once, on the loop's."""
         self.converter: Converter | None = None
         """Converts batches for readers that cannot decode them; None = they are refused."""
         self.on_read: Callable[[RecordsRead], None] = lambda _event: None
@@ -231,6 +275,10 @@ class Fetcher:
             )
             read.accepted_encodings = accepted
             fetch.positions.append(_Position(item, placed, read))
+        if self.reader is not None:
+            self._wait(fetch)
+            self._read_apart(fetch, self.reader)
+            return fetch.reply
         self._advance(fetch)
         if fetch.is_satisfied():
             return self._converted(fetch)
@@ -246,18 +294,81 @@ class Fetcher:
         for position in fetch.positions:
             if position.error is None:
                 try:
-                    self._advance_position(position, fetch.budget)
-                except Refused as refusal:
-                    position.error = refusal
-                    if isinstance(refusal, NotAccepted):
-                        position.next_offset = refusal.next_offset
-                except (LogDamaged, StoreUnreadable) as damage:
-                    position.met(damage, self.damage)
+                    head = self._news(position)
+                    if head is not None:
+                        position.read.advance(head, fetch.budget)
+                except (Refused, LogDamaged, StoreUnreadable) as error:
+                    position.failed(error, self.damage)
             found_bytes += position.read.visible_bytes
         fetch.found_bytes = found_bytes
         self.on_work(fetch.budget.work_bytes)
 
-    def _advance_position(self, position: _Position, budget: ReadBudget) -> None:
+    def _read_apart(self, fetch: _Fetch, reader: StoreReader) -> None:
+        """Read on in every partition with something new, on a thread."""
+        fetch.budget.renew_work()
+        if self.answer_limit.is_scarce:
+            fetch.budget.narrow(self.answer_limit.allowance_bytes(fetch.connection))
+        fetch.is_outdated = False
+        steps: list[_PartitionStep] = []
+        for position in fetch.positions:
+            if position.error is None:
+                try:
+                    head = self._news(position)
+                except Refused as refusal:
+                    position.error = refusal
+                else:
+                    if head is not None and not position.read.is_at_end(head):
+                        steps.append(_PartitionStep(position, head))
+        if not steps:
+            self._go_on(fetch)
+            return
+        fetch.is_reading = True
+        reader.read(partial(_advance_all, steps, fetch.budget)).on_settled(partial(self._on_read, fetch, steps))
+
+    def _on_read(
+        self, fetch: _Fetch, steps: Sequence[_PartitionStep], outcome: Pending[Sequence[Exception | None]]
+    ) -> None:
+        fetch.is_reading = False
+        if fetch.reply.is_settled or fetch.reply.is_cancelled:
+            return
+        try:
+            for step, error in zip(steps, outcome.result(), strict=True):
+                if self._was_removed(step):
+                    step.position.begin_again()
+                    fetch.is_outdated = True
+                elif error is not None:
+                    step.position.failed(error, self.damage)
+            fetch.found_bytes = sum(position.read.visible_bytes for position in fetch.positions)
+            self.on_work(fetch.budget.work_bytes)
+        except Exception as defect:  # noqa: BLE001  the caller must be answered
+            self._leave(fetch)
+            fetch.reply.fail(defect)
+            return
+        self._go_on(fetch)
+
+    def _was_removed(self, step: _PartitionStep) -> bool:
+        """True if records that the step may have read are being removed, so that some may have been missing."""
+        placed = step.position.placed
+        shard: LogShard | None = self._runtime.table.find(placed.shard)
+        head = None if shard is None else shard.durable_head(placed.ref.ordinal)
+        if shard is None or head is None or not shard.is_readable(placed.ref.ordinal):
+            return True
+        return head.log_start_offset > step.position.read.fetch_offset
+
+    def _go_on(self, fetch: _Fetch) -> None:
+        """Answer a fetch for which a thread has read, or read on, or let it wait."""
+        is_due = fetch.is_satisfied() or fetch.is_due
+        is_dropped = any(position.head is None and position.error is None for position in fetch.positions)
+        if self.reader is not None and (is_dropped or (fetch.is_outdated and not is_due)):
+            self._read_apart(fetch, self.reader)
+        elif is_due:
+            self._answer(fetch)
+        else:
+            self._hold(fetch)
+
+    def _news(self, position: _Position) -> PartitionHead | None:
+        """Return the view of a partition that a fetch has not read yet; None if there is nothing new. Raises
+        Refused."""
         shard: LogShard = self._runtime.shard(position.placed.shard)
         ordinal = position.placed.ref.ordinal
         head = shard.durable_head(ordinal)
@@ -266,7 +377,7 @@ class Fetcher:
         if head is position.head or not shard.is_readable(ordinal):
             # Rows may be gone that the durable head still counts. Wait until the deletion is durable, too.
             position.head = position.head or head
-            return
+            return None
         read, item, position.head = position.read, position.item, head
         check_leader_epochs(
             head,
@@ -282,8 +393,8 @@ class Fetcher:
             # Answer before the batches that it has found are removed: the answer needs the rows of their aborted
             # transactions.
             read.is_cut = True
-            return
-        read.advance(head, budget)
+            return None
+        return head
 
     def _wait(self, fetch: _Fetch) -> None:
         if not self.waiting_fetches:
@@ -323,8 +434,14 @@ class Fetcher:
             fetch.held_bytes = fetch.found_bytes
 
     def _read_on(self, fetch: _Fetch) -> None:
+        if fetch.is_reading:
+            fetch.is_outdated = True
+            return
         try:
             self.answer_limit.check(fetch.connection)
+            if self.reader is not None:
+                self._read_apart(fetch, self.reader)
+                return
             self._advance(fetch)
         except Exception as error:  # noqa: BLE001  no capacity, or a defect: other fetches must be woken too
             self._leave(fetch)
@@ -336,6 +453,9 @@ class Fetcher:
             self._hold(fetch)
 
     def _answer(self, fetch: _Fetch) -> None:
+        if fetch.is_reading:
+            fetch.is_due = True
+            return
         self._leave(fetch)
         # It waits for nothing more, except perhaps for a conversion, which cannot be given up.
         fetch.reply.on_cancel = None
@@ -388,6 +508,22 @@ class Fetcher:
         for index, result in fetch.refused:
             results.insert(index, result)
         return results
+
+
+def _advance_all(steps: Sequence[_PartitionStep], budget: ReadBudget, rows: StoreReads) -> Sequence[Exception | None]:
+    """Read on in each partition, on a thread. Returns the error that each met."""
+    errors: list[Exception | None] = []
+    for step in steps:
+        read = step.position.read
+        read.use(rows)
+        try:
+            read.advance(step.head, budget)
+            step.position.aborted = read.aborted_transactions(step.head)
+        except (Refused, LogDamaged, StoreUnreadable) as error:
+            errors.append(error)
+        else:
+            errors.append(None)
+    return errors
 
 
 def _check(request: Fetch) -> None:

@@ -20,7 +20,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import control_batch, decode_marker_payload
 from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_protocol.wire import Buffer
-from coordinator_runtime.store import Family, Store, StoreDamaged
+from coordinator_runtime.store import Family, Store, StoreDamaged, StoreReads
 from partition_log.aborted import aborted_between, next_multiple
 from partition_log.batches import LogDamaged, LogReads, batches
 from partition_log.state import AbortedTransaction, Isolation, PartitionHead
@@ -110,7 +110,7 @@ class PartitionRead:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreReads,
         ordinal: int,
         *,
         fetch_offset: int,
@@ -135,9 +135,31 @@ class PartitionRead:
         self.is_cut = False
         """True if a limit ended the read, not the end of the visible records."""
 
+    def use(self, store: StoreReads) -> None:
+        """Read from this view of the store from now on."""
+        self._store = store
+
+    def afresh(self) -> PartitionRead:
+        """Return the same read at its beginning, with nothing found."""
+        again = PartitionRead(
+            self._store,
+            self._ordinal,
+            fetch_offset=self.fetch_offset,
+            end_offset=self._end_offset,
+            bytes_max=self._bytes_left + self.visible_bytes,
+            visibility=(self._isolation, self._is_raw, self._shown),
+        )
+        again.accepted_encodings = self.accepted_encodings
+        return again
+
     def is_complete(self) -> bool:
         """True if the reader named an end, and the read has reached it."""
         return self._end_offset is not None and self.next_offset >= self._end_offset
+
+    def is_at_end(self, head: PartitionHead) -> bool:
+        """True if `advance` would look at no batch."""
+        bound = bound_of(head, self._isolation) if self._shown is None else head.log_end_offset
+        return self.next_offset >= bound or self.is_complete()
 
     def advance(self, head: PartitionHead, budget: ReadBudget) -> None:
         """Read on from `next_offset`, as far as view and budget allow. A read ends before damage, and before a batch

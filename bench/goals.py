@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.cases import kafka_front
+from bench.cases import kafka_front, share
 from bench.cases.spark_read import CEILING, STREAM
 from bench.contenders import JAVA, RAW
 from bench.kafka_clients import LIBRDKAFKA
@@ -153,6 +153,10 @@ GOALS: Final = (
     _less("memory", "under load", "SDK", "figure", 250, 150),
     _less("disk", "3 x 100 B", "stubs", "figure", 1_500, 900),
     _less("disk", "3 x 100 B", UNARY_TRANSACT, "figure", 860, 740),
+    _faster(share.CASE.name, share.MANY, JAVA, 2, 2),
+    _faster(share.CASE.name, share.MANY, "SDK", 2, 4),
+    _faster(share.CASE.name, share.ONE, JAVA, 2, 2),
+    _faster(share.CASE.name, share.ONE, "SDK", 2, 4),
     *_front_goals(),
 )
 

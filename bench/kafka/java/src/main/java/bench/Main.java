@@ -12,6 +12,9 @@ public final class Main {
             case "fill" -> Window.print(Clients.fill(options));
             case "consume" -> Window.print(Clients.consume(options));
             case "offset-commits" -> Window.print(Clients.offsetCommits(options));
+            case "share-fill" -> Window.print(Share.fill(options));
+            case "share-acknowledge" -> Window.print(Share.acknowledge(options));
+            case "share-latency" -> Window.print(Share.latency(options));
             case "raw-transactions" -> Window.print(Raw.transactions(options));
             case "raw-init" -> Window.print(Raw.initProducerIds(options));
             case "open" -> Window.print(Raw.open(options));

@@ -57,6 +57,8 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
         "decisions": "how long one decision on a large batch of a sink keeps the loop",
         "snapshots": "how long taking a snapshot keeps the loop, and what reading it costs",
         "access": "what TLS, ways to say who calls, and ACLs cost the transactions of 64 producers",
+        "redelivery": "how soon the records of a share consumer that was killed come to another one",
+        "share_memory": "what records in flight cost, and the operations on them",
         "growth": "whether the memory of a server grows under a mixed load",
     }
 )

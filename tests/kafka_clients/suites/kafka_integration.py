@@ -48,6 +48,7 @@ CLASSES: Final = (
     "consumer.PlaintextConsumerPollTest",
     "consumer.PlaintextConsumerSubscriptionTest",
     "consumer.PlaintextConsumerTest",
+    "consumer.ShareConsumerTest",
     "producer.ProducerCompressionTest",
     "producer.ProducerFailureHandlingTest",
     "producer.ProducerIdExpirationTest",
@@ -83,8 +84,14 @@ _SETTINGS: Final[Mapping[str, Sequence[str]]] = {
         "group_consumer_heartbeat_interval_ms=500",
         "group_consumer_heartbeat_interval_ms_min=500",
     ),
+    "consumer.ShareConsumerTest": (
+        "kafka_auto_create_topics=false",
+        "group_share_record_lock_duration_ms=15000",
+        "group_share_partition_max_record_locks=10000",
+        "group_share_partition_max_record_locks_max=10000",
+    ),
 }
-"""What a class sets for its brokers, by our names."""
+"""Settings of a class for its brokers, by our names."""
 
 
 def _run(place: Place) -> list[Case]:

@@ -65,6 +65,8 @@ def _class(tool: str) -> str:
     packages = {
         "ConsumerGroupCommand": f"{_TOOLS}consumer.group.",
         "ConsoleConsumer": f"{_TOOLS}consumer.",
+        "ConsoleShareConsumer": f"{_TOOLS}consumer.",
+        "ShareGroupCommand": f"{_TOOLS}consumer.group.",
         "ConfigCommand": "kafka.admin.",
     }
     return f"{packages.get(tool, _TOOLS)}{tool}"
@@ -125,6 +127,41 @@ def _verifiable(shell: _Shell) -> None:
             raise _Failure(f"{protocol}: {count} of 500 records were consumed")
         if not any(each["name"] == "offsets_committed" and each["success"] for each in events):
             raise _Failure(f"{protocol}: no offsets were committed")
+
+
+def _share_consumers(shell: _Shell) -> None:
+    """Three tools drain a topic, each as a group of its own that begins at the first record."""
+    shell.call("TopicCommand", "--create", "--topic", "s", "--partitions", "4")
+    shell.call("VerifiableProducer", "--topic", "s", "--max-messages", "500", wants='"acked":500')
+    modes = ("auto", "sync", "async")
+    for group in (*(f"share-verifiers-{mode}" for mode in modes), "share-console", "share-performance"):
+        entity = ("--entity-type", "groups", "--entity-name", group)
+        shell.call("ConfigCommand", "--alter", *entity, "--add-config", "share.auto.offset.reset=earliest")
+    for mode in modes:
+        words = ("--topic", "s", "--group-id", f"share-verifiers-{mode}", "--acknowledgement-mode", mode)
+        output = shell.call("VerifiableShareConsumer", *words, "--max-messages", "150", wants="shutdown_complete")
+        events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        count = sum(each["count"] for each in events if each["name"] == "offsets_acknowledged" and each["success"])
+        if count < 150:
+            raise _Failure(f"{mode}: {count} of 150 records were acknowledged")
+    console = ("--topic", "s", "--group", "share-console", "--max-messages", "500")
+    values = re.findall(r"^\d+$", shell.call("ConsoleShareConsumer", *console), re.MULTILINE)
+    if sorted(map(int, values)) != list(range(500)):
+        raise _Failure(f"the console printed {len(values)} records, {len(set(values))} different ones")
+    counted = ("--topic", "s", "--group", "share-performance", "--num-records", "500", "--timeout", "30000")
+    shell.call("ShareConsumerPerformance", *counted, wants=r", 500,")
+
+
+def _share_groups(shell: _Shell) -> None:
+    group = ("--group", "share-console")
+    shell.call("ShareGroupCommand", "--list", wants="^share-verifiers-sync")
+    shell.call("ShareGroupCommand", "--list", "--state", wants="share-console +Empty")
+    shell.call("GroupsCommand", "--list", wants="share-console +Share")
+    shell.call("ShareGroupCommand", "--describe", *group, wants=r"s +\d +\d+ +0")
+    moved = ("--reset-offsets", *group, "--topic", "s", "--to-earliest", "--execute")
+    shell.call("ShareGroupCommand", *moved, wants=r"s +\d +0")
+    shell.call("ShareGroupCommand", "--delete-offsets", *group, "--topic", "s", wants="Successful")
+    shell.call("ShareGroupCommand", "--delete", *group, wants="successful")
 
 
 def _groups(shell: _Shell) -> None:
@@ -246,6 +283,8 @@ _STEPS: Final = (
     ("GetOffsetShell", _offsets),
     ("VerifiableProducer, VerifiableConsumer", _verifiable),
     ("ConsumerGroupCommand, GroupsCommand", _groups),
+    ("VerifiableShareConsumer, ConsoleShareConsumer, ShareConsumerPerformance", _share_consumers),
+    ("ShareGroupCommand", _share_groups),
     ("ConsoleProducer, ConsoleConsumer, DeleteRecordsCommand", _console),
     ("TransactionsCommand", _transactions),
     ("TransactionsCommand abort, forceTerminateTransaction", _abort),

@@ -17,7 +17,7 @@ from tests.kafka_clients.suites.java import KAFKA_VERSION, run_class
 
 _CLIENTS: Final = "org.apache.kafka.clients."
 _SERVER: Final = "kafka."
-_CLASS_S_MAX: Final = 1_200
+_CLASS_S_MAX: Final = 3_600
 _TEST_S_MAX: Final = 90
 _CONSOLE: Final = "org.junit.platform.console.ConsoleLauncher"
 _OPTIONS: Final = (
@@ -48,7 +48,6 @@ CLASSES: Final = (
     "consumer.PlaintextConsumerPollTest",
     "consumer.PlaintextConsumerSubscriptionTest",
     "consumer.PlaintextConsumerTest",
-    "consumer.ShareConsumerTest",
     "producer.ProducerCompressionTest",
     "producer.ProducerFailureHandlingTest",
     "producer.ProducerIdExpirationTest",
@@ -85,7 +84,6 @@ _SETTINGS: Final[Mapping[str, Sequence[str]]] = {
         "group_consumer_heartbeat_interval_ms_min=500",
     ),
     "consumer.ShareConsumerTest": (
-        "kafka_auto_create_topics=false",
         "group_share_record_lock_duration_ms=15000",
         "group_share_partition_max_record_locks=10000",
         "group_share_partition_max_record_locks_max=10000",
@@ -94,12 +92,25 @@ _SETTINGS: Final[Mapping[str, Sequence[str]]] = {
 """Settings of a class for its brokers, by our names."""
 
 
+SHARE_CLASSES: Final = (
+    (_CLIENTS, "consumer.ShareConsumerTest"),
+    (_SERVER, "server.ShareFetchAcknowledgeRequestTest"),
+    (_SERVER, "server.ShareGroupDescribeRequestTest"),
+    (_SERVER, "server.ShareGroupHeartbeatRequestTest"),
+)
+"""Classes with tests of share consumers, and of their single requests."""
+
+
 def _run(place: Place) -> list[Case]:
     return [case for name in CLASSES for case in _class_cases(place, _CLIENTS, name)]
 
 
 def _run_requests(place: Place) -> list[Case]:
     return [case for name in REQUEST_CLASSES for case in _class_cases(place, _SERVER, name)]
+
+
+def _run_shares(place: Place) -> list[Case]:
+    return [case for package, name in SHARE_CLASSES for case in _class_cases(place, package, name)]
 
 
 def _class_cases(place: Place, package: str, name: str) -> list[Case]:
@@ -152,6 +163,13 @@ REQUESTS: Final = Suite(
     f"{len(REQUEST_CLASSES)} classes that send single requests in all versions",
     _run_requests,
     settings=("group_consumer_assignment_interval_ms=0",),
+)
+SHARES: Final = Suite(
+    "kafka-shares",
+    "Kafka's share consumers",
+    KAFKA_VERSION,
+    f"{len(SHARE_CLASSES)} classes: ShareConsumerTest, and those that send its single requests",
+    _run_shares,
 )
 SUITE: Final = Suite(
     "kafka-integration",

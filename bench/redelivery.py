@@ -40,7 +40,7 @@ _SETTINGS: Final = (
     "group_share_session_timeout_ms_min=1000",
     "group_share_heartbeat_interval_ms_min=500",
 )
-_EARLIEST: Final = {"share_auto_offset_reset": "earliest", "share_heartbeat_interval_ms": 500}
+_EARLIEST: Final[dict[str, int | str]] = {"share_auto_offset_reset": "earliest", "share_heartbeat_interval_ms": 500}
 _LOCK: Final = {"share_record_lock_duration_ms": _SHORT_MS, "share_session_timeout_ms": _LONG_MS}
 _SESSION: Final = {"share_record_lock_duration_ms": _LONG_MS, "share_session_timeout_ms": _SHORT_MS}
 

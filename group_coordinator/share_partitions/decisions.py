@@ -12,7 +12,7 @@ the one place where a change becomes a Decision, so a join that copies them belo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -196,14 +196,18 @@ def decide_marker(shard: ShareShard, _turn: Turn, *, key: ShareKey, marker: Mark
     return replace(decision, events=(settled, *decision.events))
 
 
-def decide_release_member(shard: ShareShard, _turn: Turn, *, group_id: str, member_id: str) -> Decision:
-    """Take back every record that a member holds in this shard, because its session or its membership ended. No
+def decide_release(
+    shard: ShareShard, _turn: Turn, *, member_id: str, holds: Iterable[tuple[ShareKey, Sequence[int]]]
+) -> Decision:
+    """Take back the records of a member in these acquisitions, because its session or its membership ended. No
     reply."""
-    released = [
-        _decision(shard, key, rules.release_member(partition, member_id), cause="release")
-        for key, partition in shard.of_group(group_id)
-        if any(held.member_id == member_id for held in partition.acquisitions.values())
-    ]
+    released = []
+    for key, numbers in holds:
+        before = shard.find(key)
+        if before is not None:
+            still_held = set(before.numbers_of(member_id)).intersection(numbers)
+            change = rules.release_acquisitions(before, sorted(still_held))
+            released.append(_decision(shard, key, change, cause="release"))
     return Decision(
         records=tuple(record for each in released for record in each.records),
         effects=tuple(effect for each in released for effect in each.effects),
@@ -218,7 +222,7 @@ def decide_lock_due(shard: ShareShard, _turn: Turn, *, key: ShareKey, number: in
     if before is None or held is None:
         return Decision()
     event = LockExpired(key.group_id, key.ordinal, held.member_id, held.held_count)
-    decision = _decision(shard, key, rules.release_acquisition(before, number), cause="lock expired")
+    decision = _decision(shard, key, rules.release_acquisitions(before, (number,)), cause="lock expired")
     return replace(decision, events=(event, *decision.events))
 
 

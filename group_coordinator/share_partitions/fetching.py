@@ -55,6 +55,9 @@ _GONE: Final = frozenset(
 )
 """Errors with which a partition leaves its session. So the member meets each of them once."""
 
+PLANS_PER_LOOK: Final = 32
+"""Number of partitions that one look considers. The loop serves others before the next ones."""
+
 _PAUSE_MS: Final = 1
 """Pause between two such looks, which leaves the loop to others."""
 
@@ -187,7 +190,12 @@ class ShareFetches:
             # The next request is refused as it deserves, once that is on disk.
             self._answer(fetch, [])
             return
-        plans = self._plans(fetch, membership) if self._sessions.is_current(fetch.session) else []
+        plans: list[_PlannedRead] = []
+        if self._sessions.is_current(fetch.session):
+            plans, is_cut = self._plans(fetch, membership)
+            if is_cut and not plans:
+                self._runtime.arm((*fetch.key, "again"), 0, partial(self._look_again, fetch))
+                return
         if fetch.errors:
             fetch.is_last = True
         if not plans:
@@ -221,20 +229,23 @@ class ShareFetches:
         else:
             self._runtime.arm((*fetch.key, "again"), _PAUSE_MS, partial(self._look_again, fetch))
 
-    def _plans(self, fetch: _OneFetch, membership: ShareMembership) -> list[_PlannedRead]:
-        """Return what to read, in fair order, until there are as many records as are wanted."""
+    def _plans(self, fetch: _OneFetch, membership: ShareMembership) -> tuple[list[_PlannedRead], bool]:
+        """Return what to read, in fair order, until there are as many records as are wanted. True: partitions are left
+        for the next look, because this one has considered enough."""
         plans: list[_PlannedRead] = []
         gone: list[int] = []
+        considered = 0
         records_left = fetch.request.records_max
         if records_left <= 0:
             # A request for no records only acknowledges, or waits.
             fetch.fresh.clear()
         for ordinal, ref in fetch.session.partitions.items():
-            if records_left <= 0:
+            if records_left <= 0 or considered == PLANS_PER_LOOK:
                 break
             if ordinal not in fetch.fresh:
                 continue
             del fetch.fresh[ordinal]
+            considered += 1
             try:
                 plan = self._plan(fetch, ref, membership, records_left)
             except Refused as error:
@@ -247,7 +258,7 @@ class ShareFetches:
                 records_left -= plan.span.end_offset - plan.span.first_offset
         for ordinal in gone:
             self._sessions.remove(fetch.session, ordinal)
-        return plans
+        return plans, considered == PLANS_PER_LOOK and bool(fetch.fresh)
 
     def _plan(
         self, fetch: _OneFetch, ref: PartitionRef, membership: ShareMembership, records_max: int

@@ -5,7 +5,7 @@ Source: spec groups 6.2 (Admin); KIP-932, KIP-1226 (lag).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,6 +26,7 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.stepping import in_steps
 from group_coordinator.shard import GroupShard
 from group_coordinator.share.altering import StartOffset, check_group, decide_alter_offsets, decide_delete_offsets
 from group_coordinator.share_partitions.decisions import described
@@ -37,6 +38,9 @@ from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import UNRESOLVED
 
 UNKNOWN_LAG: Final = -1
+
+DESCRIBED_PER_STEP: Final = 100
+"""Number of partitions that are described in one turn of the loop."""
 
 
 class DescribedOffset(Struct, frozen=True):
@@ -90,7 +94,21 @@ class OffsetAdmin:
             names = [_name(ref) for ref in refs if not isinstance(ref, Refused)]
         else:
             refs = [self._log.find(name, context, Permission.DESCRIBE) for name in names]
-        offsets = [self._described(group_id, name, ref) for name, ref in zip(names, refs, strict=True)]
+        described_all = in_steps(self._runtime, self._describe_steps(group_id, list(zip(names, refs, strict=True))))
+        return described_all.then(self._when_catalog_durable)
+
+    def _describe_steps(
+        self, group_id: str, found: Sequence[tuple[PartitionName, PartitionRef | Refused]]
+    ) -> Generator[None, None, list[DescribedOffset]]:
+        offsets: list[DescribedOffset] = []
+        for number, (name, ref) in enumerate(found, 1):
+            offsets.append(self._described(group_id, name, ref))
+            if number % DESCRIBED_PER_STEP == 0:
+                yield
+        return offsets
+
+    def _when_catalog_durable(self, offsets: list[DescribedOffset]) -> Pending[list[DescribedOffset]]:
+        """Return the offsets. With an error, which may rest on the live catalog, they wait until that is on disk."""
         if any(each.error is not None for each in offsets):
             return self._runtime.write(once_durable(CATALOG_KEY, offsets), is_urgent=True)
         return settled(offsets)

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any, Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey, once_durable
-from coordinator_runtime.pending import Pending, all_of
+from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import OpenInPartition, PartitionRef
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardTable
 from coordinator_runtime.share_ports import PartitionHomes, ReleaseShares
+from coordinator_runtime.stepping import in_steps
 from group_coordinator.share_partitions.decisions import (
     decide_alter_start,
     decide_delete,
     decide_delete_partitions,
     decide_initialize,
     decide_marker,
-    decide_release_member,
+    decide_release,
 )
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.sessions import MemberKey, ShareSessions
 from group_coordinator.share_partitions.shard import ShareShard
+
+RELEASED_PER_STEP: Final = 64
+"""Number of acquisitions that are released in one turn of the loop, or a few more."""
+
+ShareHold = tuple[ShareKey, Sequence[int]]
+"""Acquisitions of one member in a share partition."""
 
 
 def share_shard(number: int) -> ShardKey:
@@ -97,16 +105,45 @@ class SharePlaces:
 
 
 def release(runtime: Runtime, group_id: str, member_id: str) -> Pending[None]:
-    """Release the records of a member in every shard that has some. A shard that is not served has none, because holds
-    end with it."""
-    decide = partial(decide_release_member, group_id=group_id, member_id=member_id)
+    """Release the records that a member holds now, in several turns of the loop if it holds many. A shard that is not
+    served has none, because holds end with it."""
     shards: list[ShareShard] = runtime.shards(Coordinator.SHARE_PARTITIONS)
-    released = [
-        runtime.write(Operation(shard.key, decide), is_urgent=True)
-        for shard in shards
-        if shard.holds(group_id, member_id)
-    ]
-    return all_of(released).map(lambda _released: None)
+    held = [(shard, holds) for shard in shards if (holds := shard.holds(group_id, member_id))]
+    if not held:
+        return settled(None)
+    return in_steps(runtime, _release_steps(runtime, member_id, held)).then(all_of).map(lambda _released: None)
+
+
+def _release_steps(
+    runtime: Runtime, member_id: str, held: Sequence[tuple[ShareShard, Sequence[ShareHold]]]
+) -> Generator[None, None, list[Pending[Any]]]:
+    """Release what was held at the beginning. What a new member with the same id acquires meanwhile stays held."""
+    released: list[Pending[Any]] = []
+    count = 0
+    for shard, holds in held:
+        for each in _portions(holds):
+            if count >= RELEASED_PER_STEP:
+                yield
+                count = 0
+            count += sum(len(numbers) for _key, numbers in each)
+            # Another shard with this name knows nothing of the holds of an earlier one.
+            if runtime.table.find(shard.key) is shard:
+                decide = partial(decide_release, member_id=member_id, holds=each)
+                released.append(runtime.write(Operation(shard.key, decide), is_urgent=True))
+    return released
+
+
+def _portions(holds: Iterable[ShareHold]) -> Iterator[list[ShareHold]]:
+    portion: list[ShareHold] = []
+    count = 0
+    for each in holds:
+        portion.append(each)
+        count += len(each[1])
+        if count >= RELEASED_PER_STEP:
+            yield portion
+            portion, count = [], 0
+    if portion:
+        yield portion
 
 
 def release_when_members_end(runtime: Runtime, sessions: ShareSessions) -> None:

@@ -436,21 +436,13 @@ def _not_held(run: Run) -> str:
 # Releasing
 
 
-def release_member(before: SharePartition, member_id: str) -> ShareChange:
-    """Take back every record that a member holds, because its session or its membership ended."""
+def release_acquisitions(before: SharePartition, numbers: Iterable[int]) -> ShareChange:
+    """Take back every record that these acquisitions still hold, because their time is over, or the session or the
+    membership of their member. No change by those that do not exist any more."""
     draft = Draft(before)
-    for number, held in before.acquisitions.items():
-        if held.member_id == member_id:
+    for number in numbers:
+        if number in before.acquisitions:
             _release(draft, number)
-    return draft.change()
-
-
-def release_acquisition(before: SharePartition, number: int) -> ShareChange:
-    """Take back every record that an acquisition still holds, because its time is over. No change if there is no such
-    acquisition any more."""
-    draft = Draft(before)
-    if number in before.acquisitions:
-        _release(draft, number)
     return draft.change()
 
 

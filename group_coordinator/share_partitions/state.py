@@ -241,6 +241,10 @@ class SharePartition(Struct, frozen=True, kw_only=True):
         """True once the start offset is known."""
         return self.window.first_offset != UNRESOLVED
 
+    def numbers_of(self, member_id: str) -> tuple[int, ...]:
+        """Return the numbers of a member's acquisitions."""
+        return tuple(number for number, held in self.acquisitions.items() if held.member_id == member_id)
+
     @property
     def held_count(self) -> int:
         """Number of records that members hold."""

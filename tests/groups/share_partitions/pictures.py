@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from group_coordinator.share_partitions.draft import ShareChange
 from group_coordinator.share_partitions.rules import (
     AckBatch,
     Content,
@@ -14,6 +15,7 @@ from group_coordinator.share_partitions.rules import (
     Terms,
     acknowledge,
     acquire,
+    release_acquisitions,
 )
 from group_coordinator.share_partitions.state import (
     RecordState,
@@ -31,6 +33,11 @@ LETTERS = {
     RecordState.ARCHIVED: "x",
     RecordState.TX_PENDING: "?",
 }
+
+
+def released_by(partition: SharePartition, member_id: str) -> ShareChange:
+    """Take back all that a member holds, as the end of its session does."""
+    return release_acquisitions(partition, partition.numbers_of(member_id))
 
 
 def picture(partition: SharePartition) -> str:

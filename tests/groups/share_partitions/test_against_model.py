@@ -23,7 +23,7 @@ from group_coordinator.share_partitions.draft import ShareChange
 from group_coordinator.share_partitions.rules import AckBatch, Content, LogPosition, Terms
 from group_coordinator.share_partitions.state import AcknowledgingTransaction, SharePartition, Window, restored
 from tests.groups.share_partitions.model import ACKNOWLEDGED, Log, Model, NotAllowed
-from tests.groups.share_partitions.pictures import picture
+from tests.groups.share_partitions.pictures import picture, released_by
 
 MEMBERS = "abc"
 PRODUCERS = (7, 8)
@@ -185,13 +185,13 @@ class Queue:
 
     def release_member(self) -> None:
         member = self.member()
-        self.expect(rules.release_member(self.partition, member), lambda: self.model.release_member(member))
+        self.expect(released_by(self.partition, member), lambda: self.model.release_member(member))
 
     def lock_due(self) -> None:
         if self.partition.acquisitions:
             number, held = self.random.choice(sorted(self.partition.acquisitions.items()))
             self.expect(
-                rules.release_acquisition(self.partition, number),
+                rules.release_acquisitions(self.partition, (number,)),
                 lambda: self.model.release_hold_of(self.first_held_by(number, held.first_offset)),
             )
 
@@ -246,7 +246,7 @@ class Queue:
             self.expect(rules.settle(self.partition, marker), lambda t=ended: self.model.settle(t, is_commit=False))  # type: ignore[misc]
         assert not self.partition.pending, "nothing waits for ever"
         for member in MEMBERS:
-            self.expect(rules.release_member(self.partition, member), lambda m=member: self.model.release_member(m))  # type: ignore[misc]
+            self.expect(released_by(self.partition, member), lambda m=member: self.model.release_member(m))  # type: ignore[misc]
         while (
             available := self.partition.first_available(self.terms.in_flight_max)
         ) is not None and available < self.log.end:

@@ -22,7 +22,7 @@ from group_coordinator.share_partitions.state import (
     SharePartition,
     restored,
 )
-from tests.groups.share_partitions.pictures import TERMS, code_of, fresh, picture, spans, taken, told
+from tests.groups.share_partitions.pictures import TERMS, code_of, fresh, picture, released_by, spans, taken, told
 
 OK, BAD, NOT_HELD = ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_RECORD_STATE
 ONCE = Terms(delivery_count_limit=1)
@@ -216,8 +216,8 @@ def test_locks_are_renewed_only_where_the_group_allows_it() -> None:
     assert (renewed.begun, renewed.ended, renewed.is_stored) == (2, (), False)
     again = rules.acknowledge(renewed.partition, "a", [AckBatch(0, 1, [4])], TERMS, allows_renewal=True)
     assert (again.begun, again.ended) == (3, (2, 1))
-    assert picture(rules.release_acquisition(again.partition, 2).partition) == "0: a1 a1"
-    assert picture(rules.release_acquisition(again.partition, 3).partition) == "0: .1 .1"
+    assert picture(rules.release_acquisitions(again.partition, (2,)).partition) == "0: a1 a1"
+    assert picture(rules.release_acquisitions(again.partition, (3,)).partition) == "0: .1 .1"
 
 
 def test_what_was_archived_and_why_is_told() -> None:
@@ -236,16 +236,16 @@ def test_what_was_archived_and_why_is_told() -> None:
 
 def test_a_member_that_goes_releases_what_it_holds() -> None:
     partition = taken(taken(taken(fresh(), "a", 2), "b", 2), "a", 2)
-    change = rules.release_member(told(partition, "a", (0, 0, "1")), "a")
+    change = released_by(told(partition, "a", (0, 0, "1")), "a")
     assert picture(change.partition) == "1: .1 b1 b1 .1 .1"
     assert (change.made_available, change.ended, change.is_stored) == (3, (1, 3), True)
-    assert rules.release_member(change.partition, "a").partition == change.partition
+    assert released_by(change.partition, "a").partition == change.partition
 
 
 def test_records_at_the_limit_are_archived_when_they_are_released() -> None:
     partition = told(taken(fresh(), "a", 2), "a", (0, 0, "2"))
     partition = taken(partition, "a", 1, first_offset=0, terms=Terms(delivery_count_limit=2))
-    change = rules.release_member(partition, "a")
+    change = released_by(partition, "a")
     assert picture(change.partition) == "1: .1"
     assert change.archived == (Archived(0, 1, ArchiveReason.DELIVERY_LIMIT, 2),)
 
@@ -253,8 +253,8 @@ def test_records_at_the_limit_are_archived_when_they_are_released() -> None:
 def test_the_end_of_an_acquisition_releases_its_records_alone() -> None:
     partition = told(taken(taken(fresh(), "a", 2), "a", 2), "a", (0, 0, "2"))
     partition = taken(partition, "a", 1, first_offset=0)
-    assert picture(rules.release_acquisition(partition, 1).partition) == "0: a2 .1 a1 a1"
-    assert rules.release_acquisition(partition, 9).partition == partition
+    assert picture(rules.release_acquisitions(partition, (1,)).partition) == "0: a2 .1 a1 a1"
+    assert rules.release_acquisitions(partition, (9,)).partition == partition
 
 
 # The start offset
@@ -276,7 +276,7 @@ def test_held_records_before_the_log_start_are_archived_when_they_are_released()
     assert code_of(lambda: told(before, "b", (0, 4, "1"))) is OK
     assert picture(told(before, "b", (0, 4, "1"))) == "0a1 1a1 2a1 3a1 5:"
     assert picture(told(before, "a", (1, 2, "1"))) == "0a1 3a1 4: b1"
-    change = rules.release_member(before, "a")
+    change = released_by(before, "a")
     assert picture(change.partition) == "4: b1"
     assert {each.reason for each in change.archived} == {ArchiveReason.LOG_START}
     assert change.made_available == 0

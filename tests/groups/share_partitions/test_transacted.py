@@ -28,7 +28,7 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
 )
-from group_coordinator.share_partitions.decisions import decide_acknowledge_in_transaction, decide_release_member
+from group_coordinator.share_partitions.decisions import decide_acknowledge_in_transaction, decide_release
 from group_coordinator.share_partitions.requests import PartitionAcks, TxnAcknowledge, TxnShareAcknowledge
 from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.shard import ShareShard
@@ -284,7 +284,8 @@ def test_a_client_of_version_1_adds_the_group_first(worker: Worker) -> None:
         assert worker.pictures[0] == after
         # The epoch stays, so a late copy looks like one of the next transaction.
         assert worker.acknowledge("t-0", context=VERSION_1) is ErrorCode.INVALID_TXN_STATE
-        worker.shares().ask(decide_release_member, group_id=GROUP, member_id="w")
+        shares = worker.shares()
+        shares.ask(decide_release, member_id="w", holds=[(shares.key, shares.state.numbers_of("w"))])
         worker.shares().acquire("w")
     worker.check()
 

@@ -25,7 +25,7 @@ from group_coordinator.share_partitions.state import (
     SharePartition,
     restored,
 )
-from tests.groups.share_partitions.pictures import TERMS, code_of, fresh, picture, spans, taken, told
+from tests.groups.share_partitions.pictures import TERMS, code_of, fresh, picture, released_by, spans, taken, told
 
 OK, BAD, NOT_HELD = ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_RECORD_STATE
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
@@ -115,8 +115,8 @@ def test_a_pending_record_is_not_acknowledged_handed_out_or_released() -> None:
     before = held(taken(fresh(), "a", 3), "a", (0, 1, "1")).partition
     assert code_of(lambda: told(before, "a", (0, 0, "1"))) is NOT_HELD
     assert code_of(lambda: held(before, "a", (0, 0, "1"), transaction=OTHER)) is NOT_HELD
-    assert picture(rules.release_member(before, "a").partition) == "0: ?1 ?1 .1"
-    released = rules.release_member(before, "a").partition
+    assert picture(released_by(before, "a").partition) == "0: ?1 ?1 .1"
+    released = released_by(before, "a").partition
     assert picture(taken(released, "b", 3, first_offset=0)) == "0: ?1 ?1 b2"
     done = told(before, "a", (2, 2, "1"))
     assert (picture(done), done.delivery_complete_count) == ("0: ?1 ?1 +1", 1)
@@ -127,7 +127,7 @@ def test_the_acquisition_ends_with_its_last_record() -> None:
     (number,) = before.acquisitions
     some = held(before, "a", (0, 1, "1"))
     assert (some.ended, some.partition.acquisitions[number].held_count) == ((), 1)
-    assert picture(rules.release_acquisition(some.partition, number).partition) == "0: ?1 ?1 .1"
+    assert picture(rules.release_acquisitions(some.partition, (number,)).partition) == "0: ?1 ?1 .1"
     rest = held(some.partition, "a", (2, 2, "1"))
     assert (rest.ended, dict(rest.partition.acquisitions)) == ((number,), {})
     assert (rest.partition.held_count, rest.partition.pending_count) == (0, 3)

@@ -158,7 +158,9 @@ One program that runs a server, queries a running one, and inspects the director
 - **Safeguards.** Commands that change topics, groups, transactions, sinks and rules, or remove backups, take
   `--dry-run`; `group reset-offsets` only shows its plan without `--execute`. Commands that delete topics,
   records, groups, offsets or rules ask for confirmation unless `--yes` is given.
-- **Completion.** `txnctl --install-completion` sets it up for the current shell.
+- **Completion.** `txnctl --install-completion` sets it up for bash, zsh or fish: commands, options, and from the server
+  the names of topics, partitions, groups and transactional ids. A server that is away gives no names, after a second at
+  most. Names with letters that mean something to a shell are left out.
 - **Defects.** An unexpected error prints one line; set `{traceback_variable}` to see its traceback.
 
 ## Exit statuses

@@ -14,6 +14,7 @@ from coordinator_runtime.running_version import running_version
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands import acl, backup, group, log, shard, sink, store, token, topic
 from txnctl.commands.administration import abort, hanging
+from txnctl.commands.completing import complete_names, place_completion
 from txnctl.commands.doctor import doctor
 from txnctl.commands.empty_values import refuse_empty_values
 from txnctl.commands.health import health
@@ -161,6 +162,7 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         tree = command_tree()
+        place_completion(tree)
         tree(place_options(tree, sys.argv[1:]), PROGRAM)
     except CommandFailed as failure:
         _complain(failure.message)
@@ -183,6 +185,7 @@ def command_tree() -> Callable[[list[str], str], object]:
     commands and tests run many."""
     tree = typer.main.get_command(app)
     refuse_empty_values(tree)
+    complete_names(tree)
     return tree
 
 

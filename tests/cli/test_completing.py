@@ -122,7 +122,6 @@ def test_a_real_bash_completes_names_and_runs_none(server: ServerProcess, tmp_pa
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
     )
     assert done.stderr == ""
     assert [line.strip() for line in done.stdout.splitlines()[1:]] == [

@@ -413,7 +413,7 @@ def test_a_watched_list_has_a_line_for_each_look_until_ctrl_c(server: ServerProc
     assert watching.stdout is not None
     assert [isinstance(json.loads(watching.stdout.readline()), list) for _ in range(3)] == [True] * 3
     watching.send_signal(signal.SIGINT)
-    _, stderr = watching.communicate(timeout=60)
+    _, stderr = watching.communicate()
     assert (watching.returncode, stderr) == (0, b"")
 
 

@@ -115,6 +115,7 @@ class Admin:
 
     list_groups = blocking(GroupCalls.list_groups)
     describe_group = blocking(GroupCalls.describe_group)
+    remove_members = blocking(GroupCalls.remove_members)
     delete_group = blocking(GroupCalls.delete_group)
     group_offsets = blocking(GroupCalls.group_offsets)
     group_lag = blocking(GroupCalls.group_lag)

@@ -21,23 +21,27 @@ from coordinator_client.asking import BlockingAsker
 from coordinator_client.calls import (
     ALTER_GROUP_CONFIGS,
     CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     COUNT_RECORDS,
     DELETE_GROUPS,
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_GROUPS,
     DESCRIBE_TOPICS,
+    LEAVE_GROUP,
     LIST_GROUPS,
     LIST_OFFSETS,
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
     SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
 )
 from coordinator_client.consumer.commits import fill_topics
 from coordinator_client.descriptions import (
     GroupDescription,
     GroupLag,
     GroupListing,
+    GroupMember,
     GroupOffset,
     PartitionPositions,
     PlannedOffset,
@@ -68,6 +72,9 @@ _COUNTED_AT_ONCE_MAX: Final = 400
 
 _GROUPS_AT_ONCE_MAX: Final = 50
 """Maximum groups in one request, so that the answer stays small when they have many partitions."""
+
+_LEAVING_EPOCH: Final = -1
+"""Member epoch of the heartbeat with which a member leaves."""
 
 
 class _CountStart(NamedTuple):
@@ -154,6 +161,45 @@ class GroupCalls:
             # The first attempt may have deleted the group, and its answer was lost.
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not error.lost_attempts:
                 raise
+
+    async def remove_members(self, group_id: str, member_ids: Collection[str]) -> None:
+        """Remove members from a group of any type, as if they had left it. Their partitions go to others. A member that
+        is alive learns of it with its next heartbeat and joins again. Members that are gone already are no error.
+
+        Raises: Rejected (GROUP_ID_NOT_FOUND).
+        """
+        described = await self.describe_group(group_id)
+        for member in described.members:
+            if member.member_id not in member_ids:
+                continue
+            try:
+                await self._remove_member(described, member)
+            except TransactionError as error:
+                if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
+                    raise
+
+    async def _remove_member(self, described: GroupDescription, member: GroupMember) -> None:
+        group_id, member_id = described.group_id, member.member_id
+        if described.group_type == "share":
+            share_leave = group.ShareGroupHeartbeatRequest(
+                header=self._asker.header(), group_id=group_id, member_id=member_id, member_epoch=_LEAVING_EPOCH
+            )
+            await self._asker.ask(SHARE_GROUP_HEARTBEAT, share_leave)
+        elif described.group_type == "consumer" and not member.is_classic:
+            leave = group.ConsumerGroupHeartbeatRequest(
+                header=self._asker.header(),
+                group_id=group_id,
+                member_id=member_id,
+                member_epoch=_LEAVING_EPOCH,
+                instance_id=member.instance_id,
+            )
+            await self._asker.ask(CONSUMER_GROUP_HEARTBEAT, leave)
+        else:
+            leaving = group.LeavingMember(
+                member_id=member_id, group_instance_id=member.instance_id, reason="removed by an administrator"
+            )
+            request = group.LeaveGroupRequest(header=self._asker.header(), group_id=group_id, members=[leaving])
+            await self._asker.ask(LEAVE_GROUP, request, items=lambda reply: reply.members)
 
     # Offsets of groups
 

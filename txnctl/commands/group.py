@@ -17,6 +17,7 @@ from txnctl.commands.group_rows import (
     total,
     waiting_for,
 )
+from txnctl.commands.group_unstick import unstick
 from txnctl.commands.late import remote, sdk
 from txnctl.commands.options import (
     DEFAULT_PATIENCE_MS,
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.command("offsets")(group_offsets.offsets)
 app.command("reset-offsets")(group_offsets.reset_offsets)
 app.command("delete-offsets")(group_offsets.delete_offsets)
+app.command()(unstick)
 
 _STATES: Final = (
     *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance"),

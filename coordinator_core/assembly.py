@@ -64,6 +64,7 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.codec import examine_batch
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.leases import Leases
+from partition_log.letter_log import LetterLog
 from partition_log.positions import PositionService
 from partition_log.ranges import RangeService
 from partition_log.record_log import RecordReads
@@ -488,6 +489,7 @@ def _groups(
                 sessions=base.sessions,
                 news=base.share_news,
                 verifier=verifier,
+                letters=LetterLog(base.catalog, base.checks),
             ),
             assignors=base.dependencies.assignors,
         )

@@ -148,7 +148,10 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.OFFSET_DELETE: (Ask(_P.DELETE, _GROUP), Ask(_P.READ, _TOPIC, _ITEM)),
     Method.TXN_OFFSET_COMMIT: (_WRITE_ID, _READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
     Method.DESCRIBE_GROUP_CONFIGS: (Ask(_P.DESCRIBE_CONFIGS, _GROUP),),
-    Method.ALTER_GROUP_CONFIGS: (Ask(_P.ALTER_CONFIGS, _GROUP),),
+    Method.ALTER_GROUP_CONFIGS: (
+        Ask(_P.ALTER_CONFIGS, _GROUP),
+        Ask(_P.WRITE, _TOPIC, when="of share_dead_letter_topic, if it is set"),
+    ),
     Method.CREATE_TOPICS: (
         Ask(_P.CREATE, _CLUSTER, _ITEM, "allows any topic"),
         Ask(_P.CREATE, _TOPIC, _ITEM, "otherwise"),

@@ -1,20 +1,23 @@
 """Observers of events of share partitions.
 
-Records that were rejected or delivered too often have a line, because they were not processed. So has a lock that
-expired, since its member may not know. All else is only counted, because it is too much.
+Records that were rejected or delivered too often have a line, because they were not processed, and so have their
+letters. A lock that expired has one, since its member may not know. All else is only counted, because it is too much.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
 from coordinator_runtime.decision import Turn
 from coordinator_server.metrics.shares import ShareNumbers
-from group_coordinator.share_partitions.draft import ArchiveReason
+from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.events import (
+    LettersDelayed,
+    LettersDropped,
     LockExpired,
     RecordsAcknowledged,
     RecordsAcquired,
@@ -24,6 +27,22 @@ from group_coordinator.share_partitions.events import (
 )
 
 _log = structlog.get_logger("groups")
+
+_LETTER_LINES: Final[Mapping[LetterEnd, tuple[int, str, Mapping[str, str]]]] = {
+    LetterEnd.WRITTEN: (logging.INFO, "letters_written", {}),
+    LetterEnd.BARE: (logging.WARNING, "letters_written_bare", {"advice": "the headers of each letter say why"}),
+    LetterEnd.OWN_TOPIC: (
+        logging.WARNING,
+        "letters_lost",
+        {"advice": "the group reads its own dead-letter topic: read that with another group"},
+    ),
+    LetterEnd.REMOVED: (
+        logging.WARNING,
+        "letters_lost",
+        {"advice": "the records were removed from the log first: see letters_delayed for what held the letters up"},
+    ),
+}
+"""Level, name and advice of the lines about letters, by what became of them."""
 
 
 def share_tellers(numbers: ShareNumbers) -> Mapping[type, Callable[[Any, Turn], None]]:
@@ -41,7 +60,10 @@ def share_tellers(numbers: ShareNumbers) -> Mapping[type, Callable[[Any, Turn], 
 
     def archived(event: RecordsArchived, _turn: Turn) -> None:
         numbers.archived(event)
-        if event.reason is ArchiveReason.DELIVERY_LIMIT:
+        if event.letter in _LETTER_LINES:
+            level, line, advice = _LETTER_LINES[event.letter]
+            _log.log(level, line, **_fields(event), reason=event.reason.value, **advice)
+        elif event.reason is ArchiveReason.DELIVERY_LIMIT:
             _log.warning(
                 "records_given_up",
                 **_fields(event),
@@ -51,7 +73,23 @@ def share_tellers(numbers: ShareNumbers) -> Mapping[type, Callable[[Any, Turn], 
         elif event.reason is ArchiveReason.REJECTED:
             _log.info("records_rejected", **_fields(event))
 
+    def delayed(event: LettersDelayed, _turn: Turn) -> None:
+        _log.warning(
+            "letters_delayed",
+            group_id=event.group_id,
+            ordinal=event.ordinal,
+            topic=event.topic,
+            letters=event.letter_count,
+            why=event.why,
+        )
+
+    def dropped(event: LettersDropped, _turn: Turn) -> None:
+        numbers.dropped(event)
+        _log.warning("letters_dropped", group_id=event.group_id, ordinal=event.ordinal, letters=event.letter_count)
+
     return {
+        LettersDelayed: delayed,
+        LettersDropped: dropped,
         RecordsAcquired: lambda event, _turn: numbers.acquired(event),
         RecordsAcknowledged: lambda event, _turn: numbers.acknowledged(event),
         RecordsPending: lambda event, _turn: numbers.acknowledged(event),

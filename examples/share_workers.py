@@ -18,7 +18,8 @@ same partitions, and no two hold the same record. This is why no job is missing,
 With `--plain` the workers acknowledge without transactions. Then each job is done at least once: a worker that dies
 between a result and its acknowledgement leaves a job that is done again.
 
-The work is `done` below. A job that cannot be done is rejected, so that it does not come again.
+The work is `done` below. A job that cannot be done is rejected. It does not come again, and has exactly one letter in
+the dead-letter topic of the group (`share_dead_letter_topic`), also if its worker dies at that moment.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--server", default=server, help="HOST:PORT (default: %(default)s, or TXNCTL_SERVER)")
     parser.add_argument("--topic", default="jobs", help="topic with the jobs (default: %(default)s)")
     parser.add_argument("--results", default="results", help="topic with the results (default: %(default)s)")
+    parser.add_argument("--letters", default="dead-jobs", help="dead-letter topic (default: %(default)s)")
     parser.add_argument("--group", default="workers", help="share group (default: %(default)s)")
     parser.add_argument(
         "--name", default="worker-0", help="of this worker: its transactional id (default: %(default)s)"
@@ -161,9 +163,14 @@ def work_plainly(options: argparse.Namespace, consumer: ShareConsumer, producer:
 def done(job: ShareRecord, name: str) -> bytes:
     """Do a job, and return its result. Raises: BadJob."""
     number = int(job.value or b"")
-    if number % BAD_JOB_EVERY == BAD_JOB_EVERY - 1:
+    if is_bad(number):
         raise BadJob(number)
     return json.dumps({"job": number, "square": number * number, "by": name, "delivery": job.delivery_count}).encode()
+
+
+def is_bad(number: int) -> bool:
+    """Return True for a job that cannot be done."""
+    return number % BAD_JOB_EVERY == BAD_JOB_EVERY - 1
 
 
 # All of it
@@ -172,13 +179,14 @@ def done(job: ShareRecord, name: str) -> bytes:
 def prepare(options: argparse.Namespace) -> None:
     """Create the topics, let the group begin at the first job, and load the jobs in one transaction."""
     with Admin(options.server) as admin:
-        for topic in (options.topic, options.results):
+        for topic in (options.topic, options.results, options.letters):
             admin.create_topic(topic, PARTITIONS, is_existing_ok=True)
         settings: dict[str, int | str] = {
             "share_auto_offset_reset": "earliest",
             "share_isolation_level": "read_committed",
             # The jobs of a worker that was killed come back soon.
             "share_record_lock_duration_ms": 15_000,
+            "share_dead_letter_topic": options.letters,
         }
         admin.alter_group_configs(options.group, settings)
     with Producer(options.server, transactional_id=f"{options.name}-load") as producer, producer.transaction() as txn:
@@ -208,11 +216,15 @@ def start(options: argparse.Namespace, number: int) -> subprocess.Popen[bytes]:
 
 
 def supervise(options: argparse.Namespace, processes: list[subprocess.Popen[bytes]]) -> None:
-    """Kill a worker now and then, and start its successor, until every job has a result."""
+    """Kill a worker now and then, and start its successor, until every job has a result or a letter."""
     choose = random.Random(options.jobs)
-    wanted = {number for number in range(options.jobs) if number % BAD_JOB_EVERY != BAD_JOB_EVERY - 1}
+    wanted = {number for number in range(options.jobs) if not is_bad(number)}
     killed = 0
-    while (found := jobs_done(options)).keys() < wanted or killed < options.kills:
+    while (
+        (found := jobs_done(options)).keys() < wanted
+        or jobs_given_up(options).total() < options.jobs - len(wanted)
+        or killed < options.kills
+    ):
         if killed < options.kills and len(found) * (options.kills + 1) >= len(wanted) * (killed + 1):
             number = choose.randrange(options.workers)
             processes[number].kill()
@@ -236,15 +248,21 @@ def jobs_done(options: argparse.Namespace) -> Counter[int]:
     return Counter(json.loads(record.value or b"{}")["job"] for record in read(options.results, options.server))
 
 
+def jobs_given_up(options: argparse.Namespace) -> Counter[int]:
+    """Return the number of letters of each job. A letter has the value of its record."""
+    return Counter(int(letter.value or b"-1") for letter in read(options.letters, options.server))
+
+
 def check(options: argparse.Namespace) -> int:
-    """Compare jobs and results. Returns 0 if each good job was done, and in transactions only once."""
-    found = jobs_done(options)
-    wanted = {number for number in range(options.jobs) if number % BAD_JOB_EVERY != BAD_JOB_EVERY - 1}
+    """Compare jobs, results and letters. Returns 0 if each good job was done, in transactions only once, and each bad
+    one has one letter."""
+    found, letters = jobs_done(options), jobs_given_up(options)
+    wanted = {number for number in range(options.jobs) if not is_bad(number)}
     missing = len(wanted - found.keys())
     again = sum(count - 1 for count in found.values())
-    rejected = options.jobs - len(wanted)
-    print(f"{options.jobs} jobs, {rejected} rejected, {missing} missing, {again} done again")
-    return 0 if not missing and (options.plain or not again) else 1
+    print(f"{options.jobs} jobs, {letters.total()} dead letters, {missing} missing, {again} done again")
+    is_each_once = letters == Counter(number for number in range(options.jobs) if is_bad(number))
+    return 0 if not missing and is_each_once and (options.plain or not again) else 1
 
 
 if __name__ == "__main__":

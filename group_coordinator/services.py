@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from coordinator_runtime.dead_letters import DeadLetterLog
 from coordinator_runtime.decision import ShardRouter
 from coordinator_runtime.features import Features
 from coordinator_runtime.late_answers import LateAnswers
@@ -25,6 +26,7 @@ from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.news import News
 from group_coordinator.share.service import ShareService
 from group_coordinator.share_partitions.fetching import ShareParts
+from group_coordinator.share_partitions.letter_writer import LetterWriter
 from group_coordinator.share_partitions.members import ShareMembers
 from group_coordinator.share_partitions.news import ShareNews
 from group_coordinator.share_partitions.offset_admin import OffsetAdmin
@@ -42,6 +44,7 @@ class ShareDependencies:
     sessions: ShareSessions
     news: ShareNews
     verifier: ShareVerifier
+    letters: DeadLetterLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,7 @@ def group_services(around: GroupDependencies) -> GroupServices:
         sessions=around.shares.sessions,
         news=around.shares.news,
     )
+    LetterWriter(runtime, shares, around.catalog, around.shares.letters)
     return GroupServices(
         classic=ClassicService(
             runtime,

@@ -95,7 +95,7 @@ def kafka_payload_of(header: BatchHeader, plain: bytes) -> bytes:
     has_deltas = header.encoding in ENCODINGS_WITH_DELTAS
     try:
         if header.encoding in _OF_RECORDS:
-            records = _placed_records(plain, has_deltas=has_deltas)
+            records = placed_records_in(plain, has_deltas=has_deltas)
         else:
             records = placed_arrow_records(plain, has_deltas=has_deltas)
     except (NotRecords, NotArrow, ValueError) as error:
@@ -125,7 +125,7 @@ def check_places(header: BatchHeader, records: Sequence[PlacedRecord]) -> None:
         )
 
 
-def _placed_records(plain: bytes, *, has_deltas: bool) -> list[PlacedRecord]:
+def placed_records_in(plain: bytes, *, has_deltas: bool) -> list[PlacedRecord]:
     """Return the records of a payload of `Records`. Raises: NotRecords, ValueError."""
     records: list[PlacedRecord] = []
     for piece in record_pieces(plain):

@@ -47,6 +47,8 @@ STEPS: Final[Mapping[tuple[TransactionState, TransactionState], str]] = MappingP
 _AVAILABLE, _ACQUIRED = shares.RecordState.AVAILABLE, shares.RecordState.ACQUIRED
 _ACKNOWLEDGED, _ARCHIVED = shares.RecordState.ACKNOWLEDGED, shares.RecordState.ARCHIVED
 _TX_PENDING: Final = shares.RecordState.TX_PENDING
+_ARCHIVING, _ARCHIVING_REJECTED = shares.RecordState.ARCHIVING, shares.RecordState.ARCHIVING_REJECTED
+_LETTER_END: Final = "letter written, log start moved"
 FIRST_STEPS: Final[Mapping[shares.RecordState, str]] = MappingProxyType(
     {_ACQUIRED: "acquire", _ARCHIVED: "no record to hand out"}
 )
@@ -55,15 +57,22 @@ SHARE_STEPS: Final[Mapping[tuple[shares.RecordState, shares.RecordState], str]] 
     {
         (_AVAILABLE, _ACQUIRED): "acquire",
         (_AVAILABLE, _ARCHIVED): "log start moved, limit lowered",
+        (_AVAILABLE, _ARCHIVING): "limit lowered",
         (_ACQUIRED, _ACQUIRED): "renew",
         (_ACQUIRED, _AVAILABLE): "release, lock expired, member gone",
         (_ACQUIRED, _ACKNOWLEDGED): "accept",
-        (_ACQUIRED, _ARCHIVED): "reject, gap, delivery limit",
+        (_ACQUIRED, _ARCHIVED): "gap; reject or delivery limit without letters",
+        (_ACQUIRED, _ARCHIVING): "delivery limit",
+        (_ACQUIRED, _ARCHIVING_REJECTED): "reject",
         (_ACQUIRED, _TX_PENDING): "acknowledge in a transaction",
         (_TX_PENDING, _TX_PENDING): "acknowledge again",
         (_TX_PENDING, _AVAILABLE): "abort",
         (_TX_PENDING, _ACKNOWLEDGED): "commit of an accept",
-        (_TX_PENDING, _ARCHIVED): "commit of a reject, abort at the limit, log start moved",
+        (_TX_PENDING, _ARCHIVED): "log start moved; commit of a reject or abort at the limit without letters",
+        (_TX_PENDING, _ARCHIVING): "abort at the limit",
+        (_TX_PENDING, _ARCHIVING_REJECTED): "commit of a reject",
+        (_ARCHIVING, _ARCHIVED): _LETTER_END,
+        (_ARCHIVING_REJECTED, _ARCHIVED): _LETTER_END,
     }
 )
 """Cause of each legal step of a record in a share partition."""

@@ -15,12 +15,20 @@ from coordinator_core.config import CoreConfig
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_server.kafka_front.front_settings import FrontSettings
 from coordinator_server.kafka_front.shown_settings import ShownSetting, Source, Synonym, ValueType, check_type
-from group_coordinator.administration.settings import SETTINGS, SHARE_RENEW_ACKNOWLEDGE_ENABLE, shown
+from group_coordinator.administration.settings import (
+    SETTINGS,
+    SHARE_DEAD_LETTER_TOPIC,
+    SHARE_RENEW_ACKNOWLEDGE_ENABLE,
+    shown,
+)
 from group_coordinator.config import Bounded, GroupConfig
 
 _MS_PER_MINUTE: Final = 60_000
 _B, _I, _L, _S, _LIST = ValueType.BOOLEAN, ValueType.INT, ValueType.LONG, ValueType.STRING, ValueType.LIST
-GROUP_NAMES: Final[Mapping[str, str]] = MappingProxyType({name.replace("_", "."): name for name in SETTINGS})
+_UNLIKE_OURS: Final = {SHARE_DEAD_LETTER_TOPIC: "errors.deadletterqueue.topic.name"}
+GROUP_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {_UNLIKE_OURS.get(name, name.replace("_", ".")): name for name in SETTINGS}
+)
 """Kafka's names of the settings of a group, and the core's."""
 
 

@@ -237,6 +237,14 @@ FAMILIES: Final = (
         "Offsets that a share group is not handed out again: rejected; delivery_limit (delivered too often and never "
         "acknowledged); gap (no record); aborted; log_start (removed from the log).",
     ),
+    _gauge("txn_share_due_letters", (), "Records whose letters are to be written to the dead-letter topics of groups."),
+    _counter(
+        "txn_share_dead_letters_total",
+        ("end",),
+        "Records that share groups have given up, by the end of their letters: written; bare (without the record, "
+        "which does not fit or is gone); no_topic (delivered too often, without a dead-letter topic); own_topic (of "
+        "that topic itself); removed (by retention); dropped (with the group or the topic).",
+    ),
     _gauge(
         "txn_topic_bytes",
         ("topic",),

@@ -60,6 +60,7 @@ TIMER_KINDS: Final = (
     "news",
     "heartbeat_wait",
     "share_fetch",
+    "share_letters",
     SHARE_LOCK,
     RATES_TIMER,
     STEP_TIMER,

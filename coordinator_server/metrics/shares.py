@@ -6,8 +6,9 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import Readings, by_label, counts, single
-from group_coordinator.share_partitions.draft import ArchiveReason
+from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.events import (
+    LettersDropped,
     LockExpired,
     RecordsAcknowledged,
     RecordsAcquired,
@@ -27,6 +28,7 @@ class ShareNumbers:
         self._expired = 0
         self._settled = counts(*(outcome.name.lower() for outcome in Outcome))
         self._archived = counts(*(reason.value for reason in ArchiveReason))
+        self._letters = counts(*(end.value for end in LetterEnd if end is not LetterEnd.NONE))
 
     def acquired(self, event: RecordsAcquired) -> None:
         self._deliveries["first"] += event.record_count - event.redelivered_count
@@ -43,6 +45,11 @@ class ShareNumbers:
 
     def archived(self, event: RecordsArchived) -> None:
         self._archived[event.reason.value] += event.record_count
+        if event.letter is not LetterEnd.NONE:
+            self._letters[event.letter.value] += event.record_count
+
+    def dropped(self, event: LettersDropped) -> None:
+        self._letters[LetterEnd.DROPPED.value] += event.letter_count
 
     def readings(self) -> Readings:
         """Return all counts."""
@@ -52,16 +59,18 @@ class ShareNumbers:
             "txn_share_settled_total": by_label(self._settled),
             "txn_share_locks_expired_total": single(self._expired),
             "txn_share_archived_total": by_label(self._archived),
+            "txn_share_dead_letters_total": by_label(self._letters),
         }
 
 
 def share_gauges(runtime: Runtime) -> Readings:
-    """Return the numbers of share partitions, and of held and pending records, in the shards that serve. Looks at no
-    share partition."""
+    """Return the numbers of share partitions, held records, pending records and due letters, in the shards that serve.
+    Looks at no share partition."""
     shards: list[ShareShard] = runtime.shards(Coordinator.SHARE_PARTITIONS)
     numbers = [shard.counts() for shard in shards]
     return {
         "txn_share_partitions": single(sum(each.partitions for each in numbers)),
         "txn_share_acquired_records": single(sum(each.held_records for each in numbers)),
         "txn_share_pending_records": single(sum(each.pending_records for each in numbers)),
+        "txn_share_due_letters": single(sum(each.due_letters for each in numbers)),
     }

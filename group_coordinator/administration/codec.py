@@ -13,12 +13,15 @@ from group_coordinator.codec import GROUP_CONFIG
 def _encode(record: GroupConfigChanged) -> EncodedRecord:
     if not record.overrides:
         return EncodedRecord(GROUP_CONFIG, record.group_id.encode(), None)
-    value = storage.GroupConfigValue(overrides=record.overrides)
+    numbers = {name: value for name, value in record.overrides.items() if isinstance(value, int)}
+    texts = {name: value for name, value in record.overrides.items() if isinstance(value, str)}
+    value = storage.GroupConfigValue(overrides=numbers, texts=texts)
     return EncodedRecord(GROUP_CONFIG, record.group_id.encode(), value.SerializeToString(deterministic=True))
 
 
 def _decode(key: bytes, value: bytes) -> GroupConfigChanged:
-    return GroupConfigChanged(key.decode(), dict(storage.GroupConfigValue.FromString(value).overrides))
+    stored = storage.GroupConfigValue.FromString(value)
+    return GroupConfigChanged(key.decode(), {**stored.overrides, **stored.texts})
 
 
 ENCODERS: Final[Encoders] = {GroupConfigChanged: _encode}

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Decision, Record, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Record, Turn, once_durable
 from group_coordinator.administration.requests import AlterGroupConfig
-from group_coordinator.administration.settings import GroupConfigChanged, GroupSettings, altered
+from group_coordinator.administration.settings import (
+    SHARE_DEAD_LETTER_TOPIC,
+    GroupConfigChanged,
+    GroupSettings,
+    altered,
+)
 from group_coordinator.committed.decisions import forget, unknown_group
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.committed.state import GroupAdministered
@@ -47,11 +52,15 @@ def decide_delete(shard: GroupShard, group_id: str) -> Decision:
 def decide_alter_config(shard: GroupShard, _turn: Turn, *, command: AlterGroupConfig) -> Decision:
     """Change settings of one group, which need not exist. Its members get them with their next heartbeats.
 
-    Raises Refused INVALID_CONFIG.
+    Raises Refused INVALID_CONFIG, also for a dead-letter topic that does not exist.
     """
     group_id = command.group_id
     before = shard.part(GroupSettings).overrides.get(group_id) or {}
     after = altered(before, command, shard.config)
+    topic = after.get(SHARE_DEAD_LETTER_TOPIC)
+    if topic and topic != before.get(SHARE_DEAD_LETTER_TOPIC) and shard.topics.shape(str(topic)) is None:
+        missing = Refused(ErrorCode.INVALID_CONFIG, f"there is no topic {topic} for dead letters: create it first")
+        return Decision(joins=(once_durable(CATALOG_KEY, missing),))
     if command.validate_only or after == before:
         return Decision()
     return Decision(records=(Record(shard.key, GroupConfigChanged(group_id, after), cause="alter config"),))

@@ -22,7 +22,7 @@ from group_coordinator.administration.requests import (
     GroupFilter,
     ListedGroup,
 )
-from group_coordinator.administration.settings import GroupSettings, shown
+from group_coordinator.administration.settings import SHARE_DEAD_LETTER_TOPIC, GroupSettings, shown
 from group_coordinator.classic.state import ClassicGroup, ClassicState
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.shard import GroupShard
@@ -112,9 +112,14 @@ class AdministrationService:
         return {name: shown(name, value) for name, value in overrides.items()}
 
     def alter_config(self, command: AlterGroupConfig, context: CallContext) -> Pending[None]:
-        """Change settings of one group. Errors: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_CONFIG."""
+        """Change settings of one group. The server writes to its dead-letter topic, so the caller must be allowed to.
+
+        Errors: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, TOPIC_AUTHORIZATION_FAILED, INVALID_CONFIG."""
         require(self._authorizer, context, Permission.ALTER_CONFIGS, ResourceType.GROUP, command.group_id)
         check_group_id(command.group_id)
+        for name, value in command.wanted:
+            if name == SHARE_DEAD_LETTER_TOPIC and value and isinstance(value, str):
+                require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, value)
         decide = partial(decide_alter_config, command=command)
         return self._runtime.write(Operation(self._router.shard_key(command.group_id), decide), context)
 

@@ -1,9 +1,9 @@
 """Settings of single groups. A setting without an override has the server's value.
 
 Values are stored as whole numbers. A setting whose values are words has a number for each of them: `SETTINGS` is the
-table.
+table. The name of a topic is stored as text.
 
-Source: spec groups 8.2 ("per-group overrides"); KIP-932, KIP-1222 for the settings of share groups.
+Source: spec groups 8.2 ("per-group overrides"); KIP-932, KIP-1191, KIP-1222 for the settings of share groups.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.administration.requests import AlterGroupConfig
-from group_coordinator.administration.words import NUMBERS, OFFSET_RESETS, Words, words_of
+from group_coordinator.administration.words import NUMBERS, OFFSET_RESETS, TOPIC, Words, words_of
 from group_coordinator.config import Bounded, GroupConfig
 from group_coordinator.state import OfGroup
 
@@ -25,8 +25,8 @@ from group_coordinator.state import OfGroup
 class GroupConfigChanged(OfGroup, frozen=True):
     """Record: the overrides of one group, which need not exist. Empty if the server's values apply again."""
 
-    overrides: Mapping[str, int]
-    """Values by name; never changed, only replaced."""
+    overrides: Mapping[str, int | str]
+    """Values by name, as they are stored; never changed, only replaced."""
 
 
 SESSION_TIMEOUT_MS: Final = "consumer_session_timeout_ms"
@@ -39,12 +39,13 @@ SHARE_PARTITION_MAX_RECORD_LOCKS: Final = "share_partition_max_record_locks"
 SHARE_AUTO_OFFSET_RESET: Final = "share_auto_offset_reset"
 SHARE_ISOLATION_LEVEL: Final = "share_isolation_level"
 SHARE_RENEW_ACKNOWLEDGE_ENABLE: Final = "share_renew_acknowledge_enable"
+SHARE_DEAD_LETTER_TOPIC: Final = "share_dead_letter_topic"
 
 
 class GroupSetting(Struct, frozen=True):
     """One setting that a group may have."""
 
-    of_server: Callable[[GroupConfig], int]
+    of_server: Callable[[GroupConfig], int | str]
     """Returns the value without an override."""
     bounds: Callable[[GroupConfig], tuple[int, int]] | None = None
     """Returns the least and the greatest value of a number."""
@@ -79,6 +80,7 @@ SETTINGS: Final[Mapping[str, GroupSetting]] = {
     SHARE_AUTO_OFFSET_RESET: _words("latest", OFFSET_RESETS),
     SHARE_ISOLATION_LEVEL: _words("read_uncommitted", words_of("read_uncommitted", "read_committed")),
     SHARE_RENEW_ACKNOWLEDGE_ENABLE: _words("false", words_of("false", "true")),
+    SHARE_DEAD_LETTER_TOPIC: _words("", TOPIC),
 }
 """Settings of groups by name."""
 
@@ -89,13 +91,13 @@ _PAIRS: Final = (
 """Session timeouts, each with the heartbeat interval that must be below it."""
 
 
-def shown(name: str, value: int) -> int | str:
+def shown(name: str, value: int | str) -> int | str:
     """Return the value of a setting as users see it: a word, if its values are words."""
     setting = SETTINGS.get(name)
     return value if setting is None else setting.words.show(value)
 
 
-def altered(before: Mapping[str, int], command: AlterGroupConfig, config: GroupConfig) -> Mapping[str, int]:
+def altered(before: Mapping[str, int | str], command: AlterGroupConfig, config: GroupConfig) -> Mapping[str, int | str]:
     """Return the settings of a group after a change.
 
     Raises Refused INVALID_CONFIG for an unknown name, a value out of bounds, or a text that is none of the words. Also
@@ -115,7 +117,9 @@ def altered(before: Mapping[str, int], command: AlterGroupConfig, config: GroupC
     wanted = {name: _stored(name, value, config) for name, value in command.wanted}
     after = {name: value for name, value in {**before, **wanted}.items() if name not in unset}
     for session, heartbeat in _PAIRS:
-        session_ms, heartbeat_ms = (after.get(each, SETTINGS[each].of_server(config)) for each in (session, heartbeat))
+        session_ms, heartbeat_ms = (
+            int(after.get(each, SETTINGS[each].of_server(config))) for each in (session, heartbeat)
+        )
         if heartbeat_ms >= session_ms:
             raise _invalid(
                 f"a heartbeat every {heartbeat_ms} ms does not keep a session of {session_ms} ms alive; make "
@@ -124,17 +128,17 @@ def altered(before: Mapping[str, int], command: AlterGroupConfig, config: GroupC
     return after
 
 
-def _stored(name: str, value: int | str, config: GroupConfig) -> int:
+def _stored(name: str, value: int | str, config: GroupConfig) -> int | str:
     """Return the value in its stored form. Raises Refused INVALID_CONFIG."""
     setting = SETTINGS[name]
-    number = setting.words.read(value)
-    if number is None:
+    stored = setting.words.read(value)
+    if stored is None:
         raise _invalid(f"{name} cannot be {value!a:.80}: give {setting.words.described}")
-    if setting.bounds is not None:
+    if setting.bounds is not None and isinstance(stored, int):
         least, most = setting.bounds(config)
-        if not least <= number <= most:
-            raise _invalid(f"{name} cannot be {number}: this server allows {least} to {most}")
-    return number
+        if not least <= stored <= most:
+            raise _invalid(f"{name} cannot be {stored}: this server allows {least} to {most}")
+    return stored
 
 
 def _invalid(why: str) -> Refused:
@@ -156,6 +160,8 @@ class ShareSettings(Struct, frozen=True):
     """True if records of open transactions wait, and those of aborted ones are not delivered."""
     is_renew_enabled: bool
     """True if members may renew the locks of their records."""
+    dead_letter_topic: str = ""
+    """Topic that gets a letter of each record that is given up; empty for none."""
 
 
 class GroupSettings:
@@ -164,7 +170,7 @@ class GroupSettings:
     def __init__(self, journal: Journal, config: GroupConfig) -> None:
         self._of_server = {name: setting.of_server(config) for name, setting in SETTINGS.items()}
         """Values without an override, by name."""
-        self.overrides: TimelineMap[str, Mapping[str, int]] = TimelineMap(journal)
+        self.overrides: TimelineMap[str, Mapping[str, int | str]] = TimelineMap(journal)
         """Settings that differ from the server's, by group id and name."""
 
     def session_timeout_ms(self, group_id: str) -> int:
@@ -192,9 +198,13 @@ class GroupSettings:
             auto_offset_reset=self._setting(group_id, SHARE_AUTO_OFFSET_RESET),
             is_read_committed=bool(self._setting(group_id, SHARE_ISOLATION_LEVEL)),
             is_renew_enabled=bool(self._setting(group_id, SHARE_RENEW_ACKNOWLEDGE_ENABLE)),
+            dead_letter_topic=str(self._value(group_id, SHARE_DEAD_LETTER_TOPIC)),
         )
 
     def _setting(self, group_id: str, name: str) -> int:
+        return int(self._value(group_id, name))
+
+    def _value(self, group_id: str, name: str) -> int | str:
         overrides = self.overrides.get(group_id)
         own = None if overrides is None else overrides.get(name)
         return self._of_server[name] if own is None else own

@@ -1,7 +1,7 @@
 """Values of settings as users write them, and the whole numbers that are stored for them.
 
-The stored form of all settings is a number, so a setting with words needs no new field. `earliest` and `latest` have
-the numbers that ListOffsets has for them. An age is its milliseconds.
+The stored form of a setting is a number, also of one with words. `earliest` and `latest` have the numbers that
+ListOffsets has for them. An age is its milliseconds. Only a name is stored as text.
 
 Source: KIP-932 (share.auto.offset.reset), KIP-1106 (by_duration).
 """
@@ -13,6 +13,9 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
+
+from coordinator_protocol.errors import Refused
+from coordinator_protocol.names import check_topic_name
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -27,9 +30,9 @@ _MS_OF_UNIT: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 class Words(Struct, frozen=True):
     """Values of one setting."""
 
-    read: Callable[[int | str], int | None]
-    """Returns the stored number; None if there is no such value."""
-    show: Callable[[int], int | str]
+    read: Callable[[int | str], int | str | None]
+    """Returns the stored form; None if there is no such value."""
+    show: Callable[[int | str], int | str]
     described: str
     """Possible values, for people."""
 
@@ -44,8 +47,8 @@ def words_of(*words: str) -> Words:
     def read(value: int | str) -> int | None:
         return places.get(value.lower()) if isinstance(value, str) else None
 
-    def show(value: int) -> int | str:
-        return words[value] if 0 <= value < len(words) else value
+    def show(value: int | str) -> int | str:
+        return words[value] if isinstance(value, int) and 0 <= value < len(words) else value
 
     return Words(read, show, " or ".join(words))
 
@@ -58,12 +61,27 @@ def _read_reset(value: int | str) -> int | None:
     return duration_ms(value.removeprefix(_BY_DURATION)) if value.startswith(_BY_DURATION) else None
 
 
-def _show_reset(value: int) -> int | str:
+def _show_reset(value: int | str) -> int | str:
+    if isinstance(value, str):
+        return value
     for word, number in _RESETS.items():
         if value == number:
             return word
     return value if value < 0 else f"{_BY_DURATION}{duration_text(value)}"
 
+
+def _read_topic(value: int | str) -> str | None:
+    if isinstance(value, int):
+        return None
+    try:
+        if value:
+            check_topic_name(value)
+    except Refused:
+        return None
+    return value
+
+
+TOPIC: Final = Words(_read_topic, lambda value: value, "the name of a topic, or an empty text for none")
 
 _RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
 

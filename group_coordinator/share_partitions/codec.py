@@ -84,6 +84,7 @@ def _encode_pending(number: int, pending: PendingAcknowledgement) -> storage.Pen
         after_csn=transaction.after.csn,
         is_rejection=pending.is_rejection,
         delivery_count_limit=pending.delivery_count_limit,
+        has_letters=pending.has_letters,
     )
 
 
@@ -93,6 +94,7 @@ def _decode_pending(stored: storage.PendingAcknowledgement) -> PendingAcknowledg
         AcknowledgingTransaction(stored.transactional_id, stored.producer_id, stored.producer_epoch, after),
         stored.is_rejection,
         stored.delivery_count_limit,
+        stored.has_letters,
     )
 
 

@@ -6,8 +6,8 @@ with the acquisition, cancelled when the last of its records is settled, and gon
 A decision never reads the settings of the group, which lie in another shard: its caller gives them as `Terms`. The
 limit of deliveries is kept with each acquisition, so a lock that expires needs no caller.
 
-For dead letters: `ShareChange.archived` names the offsets that a decision archives, and the reason. `_decision` is
-the one place where a change becomes a Decision, so a join that copies them belongs there.
+A record that is given up waits for its letter, if the group has a dead-letter topic. The effect `LettersDue` begins
+that, and `decide_end_letters` archives the record in the operation that appends the letter (`letter_writer`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Effect, Operation, Record, ShardKey, Turn
 from group_coordinator.share_partitions import rules
-from group_coordinator.share_partitions.draft import Archived, ShareChange
+from group_coordinator.share_partitions.draft import Archived, LetterEnd, ShareChange
 from group_coordinator.share_partitions.events import (
+    LettersDelayed,
+    LettersDue,
     LockExpired,
     RecordsAcknowledged,
     RecordsAcquired,
@@ -32,6 +34,7 @@ from group_coordinator.share_partitions.events import (
     RecordsSettled,
     SharesAvailable,
 )
+from group_coordinator.share_partitions.letters import dropped_letters, end_letters
 from group_coordinator.share_partitions.records import ShareKey, SharePartitionChanged, SharePartitionForgotten
 from group_coordinator.share_partitions.requests import (
     Acknowledge,
@@ -63,7 +66,8 @@ def decide_initialize(shard: ShareShard, _turn: Turn, *, key: ShareKey, state_ep
         raise _fenced(key, before, state_epoch)
     ended = () if before is None else tuple(before.acquisitions)
     change = ShareChange(SharePartition(state_epoch=state_epoch), is_stored=True, ended=ended)
-    return _decision(shard, key, change, cause="initialize")
+    decision = _decision(shard, key, change, cause="initialize")
+    return replace(decision, events=(*decision.events, *dropped_letters(key, before)))
 
 
 def decide_delete(shard: ShareShard, _turn: Turn, *, keys: Iterable[ShareKey]) -> Decision:
@@ -71,13 +75,15 @@ def decide_delete(shard: ShareShard, _turn: Turn, *, keys: Iterable[ShareKey]) -
     reply."""
     records: list[Record] = []
     effects: list[Effect] = []
+    events: list[object] = []
     for key in keys:
         before = shard.find(key)
         if before is not None:
             records.append(Record(shard.key, SharePartitionForgotten(key), cause="delete"))
             effects += [CancelTimer(_lock_name(key, number)) for number in before.acquisitions]
             effects.append(SharesAvailable(*key))
-    return Decision(records=tuple(records), effects=tuple(effects))
+            events += dropped_letters(key, before)
+    return Decision(records=tuple(records), effects=tuple(effects), events=tuple(events))
 
 
 def decide_delete_partitions(shard: ShareShard, turn: Turn, *, ordinals: Iterable[int]) -> Decision:
@@ -226,6 +232,32 @@ def decide_lock_due(shard: ShareShard, _turn: Turn, *, key: ShareKey, number: in
     return replace(decision, events=(event, *decision.events))
 
 
+# Letters
+
+
+def decide_end_letters(
+    shard: ShareShard,
+    _turn: Turn,
+    *,
+    key: ShareKey,
+    state_epoch: int,
+    ends: Sequence[tuple[int, LetterEnd]],
+    append: Operation | None = None,
+) -> Decision:
+    """Archive records whose letters come to this end, each by its offset, together with the append of the letters that
+    are written. No reply that counts.
+
+    Raises Refused as `_existing` and `letters.end_letters`, and as the append: then nothing has changed."""
+    change = end_letters(_existing(shard, key, state_epoch), ends)
+    decision = _decision(shard, key, change, cause="letters")
+    return decision if append is None else replace(decision, joins=(append,))
+
+
+def decide_delay_letters(_shard: ShareShard, _turn: Turn, *, delayed: LettersDelayed) -> Decision:
+    """Report that letters have to wait. No reply."""
+    return Decision(events=(delayed,))
+
+
 # Helpers
 
 
@@ -241,6 +273,8 @@ def _decision(
         effects.append(_lock(shard.key, key, change.begun, lock_duration_ms))
     if change.made_available or change.has_moved:
         effects.append(SharesAvailable(*key))
+    if change.partition.letters_due:
+        effects.append(LettersDue(*key))
     return Decision(
         records=(Record(shard.key, changed, cause),),
         effects=tuple(effects),
@@ -250,7 +284,7 @@ def _decision(
 
 def _archived(key: ShareKey, found: Archived) -> RecordsArchived:
     return RecordsArchived(
-        key.group_id, key.ordinal, found.first_offset, found.end_offset, found.reason, found.deliveries
+        key.group_id, key.ordinal, found.first_offset, found.end_offset, found.reason, found.deliveries, found.letter
     )
 
 

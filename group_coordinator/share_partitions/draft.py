@@ -14,6 +14,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from group_coordinator.share_partitions.state import (
     FIRST_STATES,
     LEGAL_STEPS,
+    LETTER_STATES,
     NUMBER_MAX,
     TERMINAL,
     AcknowledgingTransaction,
@@ -48,6 +49,25 @@ class ArchiveReason(StrEnum):
     """Retention or an administrator removed it from the log."""
 
 
+class LetterEnd(StrEnum):
+    """End of the letter of a record that was archived."""
+
+    NONE = "none"
+    """They need none. The group did not give them up, or a member rejected them and there is no dead-letter topic."""
+    WRITTEN = "written"
+    BARE = "bare"
+    """Written without key and value. The record does not fit, or is gone from the log, or damaged; the letter says
+    which."""
+    NO_TOPIC = "no_topic"
+    """They were delivered too often, and the group has no dead-letter topic; or it had one, and it was unset."""
+    OWN_TOPIC = "own_topic"
+    """The records are of the dead-letter topic itself, whose letters would come back without end."""
+    REMOVED = "removed"
+    """The log start passed the records before their letters were written."""
+    DROPPED = "dropped"
+    """The group or the topic was deleted before their letters were written."""
+
+
 class Archived(NamedTuple):
     """Offsets that were archived."""
 
@@ -57,6 +77,7 @@ class Archived(NamedTuple):
     reason: ArchiveReason
     deliveries: int
     """Deliveries of each."""
+    letter: LetterEnd = LetterEnd.NONE
 
     @property
     def offset_count(self) -> int:
@@ -174,6 +195,7 @@ class Draft:
         self._archived: list[Archived] = []
         self._ended: list[int] = []
         self._made_available = 0
+        self._letters_due = before.letters_due
 
     @property
     def first_known_offset(self) -> int:
@@ -200,17 +222,26 @@ class Draft:
     def acknowledge(self, run: Run) -> None:
         self._step(run, RecordState.ACKNOWLEDGED, run.deliveries)
 
-    def archive(self, run: Run, reason: ArchiveReason) -> None:
+    def archive(self, run: Run, reason: ArchiveReason, letter: LetterEnd = LetterEnd.NONE) -> None:
         self._step(run, RecordState.ARCHIVED, run.deliveries)
-        self._note(run.first_offset, run.end_offset, reason, run.deliveries)
+        self._note(run.first_offset, run.end_offset, reason, run.deliveries, letter)
 
-    def release(self, run: Run, delivery_count_limit: int) -> None:
+    def give_up(self, run: Run, reason: ArchiveReason, *, has_letters: bool) -> None:
+        """Let a run come no more: from now on, or once its letters are written."""
+        if not has_letters:
+            self.archive(run, reason, LetterEnd.NONE if reason is ArchiveReason.REJECTED else LetterEnd.NO_TOPIC)
+        elif reason is ArchiveReason.REJECTED:
+            self._step(run, RecordState.ARCHIVING_REJECTED, run.deliveries)
+        else:
+            self._step(run, RecordState.ARCHIVING, run.deliveries)
+
+    def release(self, run: Run, holder: Acquisition | PendingAcknowledgement) -> None:
         """Take a run back from its holder, or from its transaction: it is available again, unless nothing more may
         become of it."""
         if run.is_behind:
             self.archive(run, ArchiveReason.LOG_START)
-        elif run.deliveries >= delivery_count_limit:
-            self.archive(run, ArchiveReason.DELIVERY_LIMIT)
+        elif run.deliveries >= holder.delivery_count_limit:
+            self.give_up(run, ArchiveReason.DELIVERY_LIMIT, has_letters=holder.has_letters)
         else:
             self._step(run, RecordState.AVAILABLE, run.deliveries)
             self._made_available += run.end_offset - run.first_offset
@@ -220,10 +251,12 @@ class Draft:
             each for each in (self.main, *self.behind) if each.first_offset <= run.first_offset < each.end_offset
         )
         piece.put(run, state, deliveries, number)
+        count = run.end_offset - run.first_offset
+        self._letters_due += count * ((state in LETTER_STATES) - (run.state in LETTER_STATES))
         if run.state is RecordState.TX_PENDING:
-            self._settle(run.number, run.end_offset - run.first_offset)
+            self._settle(run.number, count)
         elif run.number:
-            self._let_go(run.number, run.end_offset - run.first_offset)
+            self._let_go(run.number, count)
 
     # New offsets
 
@@ -245,13 +278,15 @@ class Draft:
 
     def move_log_start(self, offset: int) -> None:
         """Move the start offset to the log start, if that is after it. Available and pending records before it are
-        archived: whatever becomes of the transaction, they do not come again. Held ones stay until they are
-        released."""
+        archived: whatever becomes of the transaction, they do not come again. So are those that wait for their letters.
+        Held ones stay until they are released."""
         main = self.main
         if not self.before.is_resolved or offset <= main.first_offset:
             return
         for run in main.runs(main.first_offset, offset):
-            if run.state in (RecordState.AVAILABLE, RecordState.TX_PENDING):
+            if run.state in LETTER_STATES:
+                self.archive(run, ArchiveReason.LOG_START, LetterEnd.REMOVED)
+            elif run.state in (RecordState.AVAILABLE, RecordState.TX_PENDING):
                 self.archive(run, ArchiveReason.LOG_START)
         if offset > main.end_offset:
             self._note(main.end_offset, offset, ArchiveReason.LOG_START, 0)
@@ -264,18 +299,22 @@ class Draft:
 
     # Acquisitions
 
-    def begin(self, member_id: str, delivery_count_limit: int) -> int:
+    def begin(self, member_id: str, delivery_count_limit: int, *, has_letters: bool) -> int:
         """Begin an acquisition, which holds nothing yet. Return its number."""
         number = self.begun = self._next_number()
-        self.acquisitions[number] = Acquisition(member_id, -1, -1, 0, delivery_count_limit)
+        self.acquisitions[number] = Acquisition(member_id, -1, -1, 0, delivery_count_limit, has_letters)
         return number
 
     def begin_pending(
-        self, transaction: AcknowledgingTransaction, *, is_rejection: bool, delivery_count_limit: int
+        self,
+        transaction: AcknowledgingTransaction,
+        holder: Acquisition | PendingAcknowledgement,
+        *,
+        is_rejection: bool,
     ) -> int:
-        """Return the number of the transaction's pending acknowledgement with this outcome and this limit, which holds
-        nothing yet if it is new."""
-        begun = PendingAcknowledgement(transaction, is_rejection, delivery_count_limit)
+        """Return the number of the transaction's pending acknowledgement with this outcome and the terms of the holder.
+        It holds nothing yet if it is new."""
+        begun = PendingAcknowledgement(transaction, is_rejection, holder.delivery_count_limit, holder.has_letters)
         for number, each in self.pending.items():
             if replace(each, record_count=0) == begun:
                 return number
@@ -303,6 +342,7 @@ class Draft:
             max(held.end_offset, end_offset),
             held.held_count + end_offset - first_offset,
             held.delivery_count_limit,
+            held.has_letters,
         )
 
     def _let_go(self, number: int, count: int) -> None:
@@ -319,9 +359,16 @@ class Draft:
         self.pending[number] = with_records(self.pending[number], -count)
         assert self.pending[number].record_count >= 0, "a pending acknowledgement has what its number is on"
 
-    def _note(self, first_offset: int, end_offset: int, reason: ArchiveReason, deliveries: int) -> None:
+    def _note(
+        self,
+        first_offset: int,
+        end_offset: int,
+        reason: ArchiveReason,
+        deliveries: int,
+        letter: LetterEnd = LetterEnd.NONE,
+    ) -> None:
         if end_offset > first_offset:
-            self._archived.append(Archived(first_offset, end_offset, reason, deliveries))
+            self._archived.append(Archived(first_offset, end_offset, reason, deliveries, letter))
 
     # The outcome
 
@@ -340,6 +387,7 @@ class Draft:
             acquisitions=self.acquisitions,
             pending={number: each for number, each in self.pending.items() if each.record_count},
             last_number=self._last_number,
+            letters_due=self._letters_due,
         )
         return ShareChange(
             partition=after,

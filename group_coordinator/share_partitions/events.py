@@ -1,11 +1,12 @@
-"""Events of share partitions, reported to the metrics and the log once durable. `SharesAvailable` is an effect."""
+"""Events of share partitions, reported to the metrics and the log once durable. `SharesAvailable` and `LettersDue` are
+effects."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from coordinator_protocol.marker import Outcome
-from group_coordinator.share_partitions.draft import ArchiveReason
+from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
 from group_coordinator.state import OfGroup
 
 
@@ -58,11 +59,36 @@ class RecordsArchived(OfGroup, frozen=True):
     reason: ArchiveReason
     deliveries: int
     """Deliveries of each."""
+    letter: LetterEnd = LetterEnd.NONE
 
     @property
     def record_count(self) -> int:
         """Number of offsets."""
         return self.end_offset - self.first_offset
+
+
+class LettersDelayed(OfGroup, frozen=True):
+    """Letters could not be written, and will be tried again."""
+
+    ordinal: int
+    topic: str
+    """The dead-letter topic of the group."""
+    letter_count: int
+    why: str
+
+
+class LettersDropped(OfGroup, frozen=True):
+    """Letters that will not be written, because the share partition was deleted or began anew."""
+
+    ordinal: int
+    letter_count: int
+
+
+class LettersDue(Struct, frozen=True):
+    """Effect: letters of a share partition are to be written."""
+
+    group_id: str
+    ordinal: int
 
 
 class SharesAvailable(Struct, frozen=True):

@@ -34,6 +34,7 @@ def terms_of(settings: ShareSettings) -> Terms:
         lock_duration_ms=settings.record_lock_duration_ms,
         delivery_count_limit=settings.delivery_count_limit,
         in_flight_max=settings.partition_max_record_locks,
+        has_letters=bool(settings.dead_letter_topic),
     )
 
 

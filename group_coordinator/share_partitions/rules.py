@@ -94,6 +94,8 @@ class Terms(Struct, frozen=True):
     """Number of deliveries after which a released record is archived."""
     in_flight_max: int = 2_000
     """Number of offsets in flight from which on no new record is acquired."""
+    has_letters: bool = False
+    """True if the group has a dead-letter topic."""
 
 
 class AcquiredRange(NamedTuple):
@@ -137,7 +139,7 @@ def acquire(
     draft.move_log_start(log.log_start_offset)
     if len(draft.acquisitions) + len(draft.pending) >= NUMBER_MAX - 1:
         return Acquired(draft.change(), ())
-    number = draft.begin(member_id, terms.delivery_count_limit)
+    number = draft.begin(member_id, terms.delivery_count_limit, has_letters=terms.has_letters)
     taking = _Taking(draft, number, terms)
     for span in _covered(read):
         if not taking.take(span) or (span.ends_batch and taking.count >= max_records):
@@ -176,8 +178,11 @@ class _Taking:
         return goes_on
 
     def _take_again(self, run: Run, content: Content) -> None:
-        if content is not Content.RECORDS or run.deliveries >= self._terms.delivery_count_limit:
+        if content is not Content.RECORDS:
             self._draft.archive(run, content.value)
+            return
+        if run.deliveries >= self._terms.delivery_count_limit:
+            self._draft.give_up(run, content.value, has_letters=self._terms.has_letters)
             return
         self._draft.hold(run, self._number, run.deliveries + 1)
         self.count += run.end_offset - run.first_offset
@@ -323,13 +328,13 @@ def _apply(draft: Draft, run: Run, kind: AckType, member_id: str, terms: Terms) 
         case AckType.ACCEPT:
             draft.acknowledge(run)
         case AckType.RELEASE:
-            draft.release(run, holder.delivery_count_limit)
+            draft.release(run, holder)
         case AckType.REJECT:
-            draft.archive(run, ArchiveReason.REJECTED)
+            draft.give_up(run, ArchiveReason.REJECTED, has_letters=holder.has_letters)
         case AckType.GAP:
             draft.archive(run, ArchiveReason.GAP)
         case AckType.RENEW:
-            number = draft.begun or draft.begin(member_id, terms.delivery_count_limit)
+            number = draft.begun or draft.begin(member_id, terms.delivery_count_limit, has_letters=terms.has_letters)
             draft.hold(run, number, run.deliveries)
 
 
@@ -371,8 +376,9 @@ def _hold_pending(
     draft: Draft, run: Run, member_id: str, transaction: AcknowledgingTransaction, *, is_rejection: bool
 ) -> None:
     pending = draft.pending.get(run.number)
+    holder: Acquisition | PendingAcknowledgement | None
     if pending is not None and pending.transaction == transaction:
-        limit = pending.delivery_count_limit
+        holder = pending
     else:
         holder = _holder(draft, run, member_id)
         if run.is_behind:
@@ -381,8 +387,7 @@ def _hold_pending(
             return
         if holder is None:
             raise Refused(ErrorCode.INVALID_RECORD_STATE, _not_held(run))
-        limit = holder.delivery_count_limit
-    number = draft.begin_pending(transaction, is_rejection=is_rejection, delivery_count_limit=limit)
+    number = draft.begin_pending(transaction, holder, is_rejection=is_rejection)
     if number != run.number:
         draft.hold_pending(run, number)
 
@@ -417,9 +422,9 @@ def _is_ended(transaction: AcknowledgingTransaction, marker: Marker) -> bool:
 
 def _settle(draft: Draft, run: Run, pending: PendingAcknowledgement, outcome: Outcome) -> None:
     if outcome is Outcome.ABORT:
-        draft.release(run, pending.delivery_count_limit)
+        draft.release(run, pending)
     elif pending.is_rejection:
-        draft.archive(run, ArchiveReason.REJECTED)
+        draft.give_up(run, ArchiveReason.REJECTED, has_letters=pending.has_letters)
     else:
         draft.acknowledge(run)
 
@@ -450,7 +455,7 @@ def _release(draft: Draft, number: int) -> None:
     held = draft.acquisitions[number]
     for run in draft.runs(held.first_offset, held.end_offset):
         if run.number == number:
-            draft.release(run, held.delivery_count_limit)
+            draft.release(run, held)
 
 
 # The start offset
@@ -474,7 +479,14 @@ def alter_start(before: SharePartition, offset: int, state_epoch: int = 0) -> Sh
     """Let the group begin anew at this offset, with nothing in flight, in a new state epoch: this one if it is newer.
     For a group without members, because what a member still held would be handed out once more.
 
-    Raises Refused NON_EMPTY_GROUP while a transaction has acknowledged records: its end must find them."""
+    Raises Refused NON_EMPTY_GROUP while a transaction has acknowledged records, whose end must find them, and while
+    letters are to be written."""
+    if before.letters_due:
+        raise Refused(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"{before.letters_due} records wait for their letters in the dead-letter topic: try again when they are "
+            "written, or unset share_dead_letter_topic to do without them",
+        )
     draft = Draft(before)
     for run in draft.runs(draft.first_known_offset, draft.main.end_offset):
         if run.state is RecordState.TX_PENDING:

@@ -12,6 +12,7 @@ from coordinator_runtime.decision import Decision, ShardKey, Turn
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.shard import Tally
+from group_coordinator.share_partitions.events import LettersDue
 from group_coordinator.share_partitions.records import (
     ShareKey,
     SharePartitionChanged,
@@ -30,6 +31,7 @@ _MAPS_KEPT: Final = 8
 _PARTITIONS: Final = "partitions"
 _HELD: Final = "held"
 _PENDING: Final = "pending"
+_LETTERS: Final = "letters"
 """Keys of the tally."""
 
 
@@ -42,6 +44,8 @@ class ShareCounts(NamedTuple):
     """Records that members hold."""
     pending_records: int
     """Records that open transactions have acknowledged."""
+    due_letters: int
+    """Records whose letters are to be written."""
 
 
 class ShareShard:
@@ -102,7 +106,7 @@ class ShareShard:
     def counts(self) -> ShareCounts:
         """Return the numbers for the metrics. They are counted in replay, so no share partition is looked at."""
         numbers = self._tally.durable()
-        return ShareCounts(numbers.get(_PARTITIONS, 0), numbers.get(_HELD, 0), numbers.get(_PENDING, 0))
+        return ShareCounts(*(numbers.get(name, 0) for name in (_PARTITIONS, _HELD, _PENDING, _LETTERS)))
 
     def durable_state(self) -> dict[ShareKey, DurableForm]:
         """Return everything that a restart brings back, in a form that can be compared."""
@@ -127,8 +131,16 @@ class ShareShard:
                 self._count(before, None)
 
     def on_loaded(self, _turn: Turn) -> Decision:
-        """Return an empty decision: after a load no record is held, so no lock can expire."""
-        return Decision()
+        """Go on with the letters that are to be written. No record is held after a load, so no lock can expire."""
+        if not self._tally.live(_LETTERS):
+            return Decision()
+        due = [
+            LettersDue(group_id, ordinal)
+            for group_id, partitions in self._groups.items()
+            for ordinal, partition in partitions.items()
+            if partition.letters_due
+        ]
+        return Decision(effects=tuple(due))
 
     def _count(self, before: SharePartition | None, after: SharePartition | None) -> None:
         existed, exists = before is not None, after is not None
@@ -140,6 +152,9 @@ class ShareShard:
         pending = (after.pending_count if after else 0) - (before.pending_count if before else 0)
         if pending:
             self._tally.add(_PENDING, pending)
+        letters = (after.letters_due if after else 0) - (before.letters_due if before else 0)
+        if letters:
+            self._tally.add(_LETTERS, letters)
 
     def _of(self, group_id: str) -> TimelineMap[int, SharePartition]:
         partitions = self._groups.get(group_id)

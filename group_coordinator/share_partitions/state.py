@@ -16,8 +16,10 @@ A record in flight takes three bytes (`python -m bench.share_memory`): one for s
 of its acquisition. A change copies those of its share partition. For the usual 2,000 that takes less than a
 microsecond.
 
-Source: spec groups 6.3. Numbers of states are Kafka's. Its ARCHIVING (3) does not exist here: a copy to the dead-letter
-topic is in the same batch as the change.
+A record that is given up is ARCHIVING until its letter is in the dead-letter topic of the group, if that has one. There
+is a second state for rejected records, so that a restart knows the reason (`letters`).
+
+Source: spec groups 6.3; KIP-1191. Numbers of states up to 4 are Kafka's.
 """
 
 from __future__ import annotations
@@ -51,10 +53,14 @@ class RecordState(IntEnum):
     ACQUIRED = 1
     """A member holds it. In memory only."""
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Delivered too often. It is archived in the batch in which its letter is written."""
     ARCHIVED = 4
     """Not handed out again: rejected, delivered too often, removed from the log, or no record at all."""
     TX_PENDING = 5
     """Acknowledged in a transaction that is open. Durable, and not handed out until its marker."""
+    ARCHIVING_REJECTED = 6
+    """The same as ARCHIVING, for a record that was rejected."""
 
     @property
     def api_name(self) -> str:
@@ -62,9 +68,12 @@ class RecordState(IntEnum):
         return self.name.title().replace("_", "")
 
 
+LETTER_STATES: Final = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVING_REJECTED})
+"""States of records whose letters are to be written."""
+
 LEGAL_STEPS: Final[Mapping[RecordState, frozenset[RecordState]]] = MappingProxyType(
     {
-        RecordState.AVAILABLE: frozenset({RecordState.ACQUIRED, RecordState.ARCHIVED}),
+        RecordState.AVAILABLE: frozenset({RecordState.ACQUIRED, RecordState.ARCHIVING, RecordState.ARCHIVED}),
         RecordState.ACQUIRED: frozenset(
             {
                 RecordState.ACQUIRED,
@@ -72,11 +81,19 @@ LEGAL_STEPS: Final[Mapping[RecordState, frozenset[RecordState]]] = MappingProxyT
                 RecordState.ACKNOWLEDGED,
                 RecordState.ARCHIVED,
                 RecordState.TX_PENDING,
+                *LETTER_STATES,
             }
         ),
         RecordState.TX_PENDING: frozenset(
-            {RecordState.TX_PENDING, RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED}
+            {
+                RecordState.TX_PENDING,
+                RecordState.AVAILABLE,
+                RecordState.ACKNOWLEDGED,
+                RecordState.ARCHIVED,
+                *LETTER_STATES,
+            }
         ),
+        **dict.fromkeys(LETTER_STATES, frozenset({RecordState.ARCHIVED})),
         RecordState.ACKNOWLEDGED: frozenset(),
         RecordState.ARCHIVED: frozenset(),
     }
@@ -121,6 +138,7 @@ _AS_STORED: Final = bytes(map(_stored_cell, range(256)))
 """Stored form of each cell. An offset where nothing was ever handed out is found again by reading the log."""
 _OPEN: Final = bytes(0 if cell & _STATE_BITS in TERMINAL else 1 for cell in range(256))
 _AVAILABLE: Final = bytes(int(cell & _STATE_BITS == RecordState.AVAILABLE) for cell in range(256))
+_LETTER_DUE: Final = bytes(int(cell & _STATE_BITS in LETTER_STATES) for cell in range(256))
 _NEVER_DELIVERED: Final = bytes(1)
 _EQUAL_CELLS: Final = re.compile(rb"(.)\1*", re.DOTALL)
 _EQUAL_HOLDERS: Final = re.compile(rb"(..)\1*", re.DOTALL)
@@ -160,6 +178,8 @@ class Acquisition(Struct, frozen=True, gc=False):
     """Number of records that it still holds."""
     delivery_count_limit: int
     """Number of deliveries after which a record that is released is archived, as the group had it set then."""
+    has_letters: bool = False
+    """True if the group had a dead-letter topic then, so that a record that is given up gets a letter."""
 
 
 class AcknowledgingTransaction(NamedTuple):
@@ -183,6 +203,8 @@ class PendingAcknowledgement(Struct, frozen=True, gc=False):
     """True if a commit archives the records, False if it acknowledges them."""
     delivery_count_limit: int
     """Number of deliveries after which an abort archives a record, as the group had it set when it was acquired."""
+    has_letters: bool = False
+    """True if the group had a dead-letter topic when the records were acquired."""
     record_count: int = 0
 
 
@@ -225,6 +247,8 @@ class SharePartition(Struct, frozen=True, kw_only=True):
     """Acknowledgements in open transactions, by number. No acquisition has the same number."""
     last_number: int = 0
     """Number of the newest acquisition or pending acknowledgement."""
+    letters_due: int = 0
+    """Number of records whose letters are to be written."""
 
     @property
     def start_offset(self) -> int:
@@ -312,6 +336,7 @@ def restored(form: DurableForm) -> SharePartition:
         leader_epoch=form.leader_epoch,
         window=Window(form.start_offset, form.cells, form.holders or bytes(2 * len(form.cells))),
         pending=form.pending,
+        letters_due=form.cells.translate(_LETTER_DUE).count(_YES),
     )
 
 

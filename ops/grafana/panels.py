@@ -445,7 +445,7 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
         ),
         Panel(
             "Records of share groups",
-            "Handed out, acknowledged, taken back, and not handed out again by reason.",
+            "Handed out, acknowledged, taken back, not handed out again by reason, and dead letters.",
             "short",
             [
                 Query(rate("txn_share_deliveries_total", "delivery"), "delivered per second, {{delivery}}"),
@@ -456,6 +456,8 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
                 Query(chosen("txn_share_acquired_records"), "held"),
                 Query(chosen("txn_share_pending_records"), "waiting for a transaction"),
                 Query(chosen("txn_share_partitions"), "share partitions"),
+                Query(rate("txn_share_dead_letters_total", "end"), "letters per second, {{end}}"),
+                Query(chosen("txn_share_due_letters"), "letters to be written"),
             ],
         ),
     ),

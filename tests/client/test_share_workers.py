@@ -1,4 +1,5 @@
-"""The example whose workers share a queue: killed at any moment, each job is done, and in transactions only once."""
+"""The example whose workers share a queue: killed at any moment, each job is done, in transactions only once, and each
+that cannot be done has one letter."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def run(server: ServerProcess, name: str, *options: str) -> list[str]:
-    where = f"--server {server.address} --topic {name}-jobs --results {name}-results --group {name} --name {name}"
+    topics = f"--topic {name}-jobs --results {name}-results --letters {name}-dead"
+    where = f"--server {server.address} {topics} --group {name} --name {name}"
     command = [sys.executable, str(PROGRAM), *where.split(), "--jobs", str(JOBS), "--kills", str(KILLS), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -36,10 +38,10 @@ def run(server: ServerProcess, name: str, *options: str) -> list[str]:
 def test_in_transactions_each_job_is_done_exactly_once(shared: ServerProcess) -> None:
     *kills, result = run(shared, "exactly")
     assert len(kills) == KILLS
-    assert result == f"{JOBS} jobs, 2 rejected, 0 missing, 0 done again"
+    assert result == f"{JOBS} jobs, 2 dead letters, 0 missing, 0 done again"
 
 
 def test_without_transactions_each_job_is_done_at_least_once(shared: ServerProcess) -> None:
     *kills, result = run(shared, "plainly", "--plain")
     assert len(kills) == KILLS
-    assert re.fullmatch(rf"{JOBS} jobs, 2 rejected, 0 missing, \d+ done again", result)
+    assert re.fullmatch(rf"{JOBS} jobs, 2 dead letters, 0 missing, \d+ done again", result)

@@ -209,6 +209,7 @@ def test_a_group_has_the_settings_of_the_server_until_it_has_its_own(caller: Kaf
         "share.auto.offset.reset": "latest",
         "share.isolation.level": "read_uncommitted",
         "share.renew.acknowledge.enable": "false",
+        "errors.deadletterqueue.topic.name": "",
     }
     assert change(caller, ("consumer.session.timeout.ms", SET, "50000"), kind=GROUP, name="workers") == OK
     assert own(caller, GROUP, "workers") == {"consumer.session.timeout.ms": "50000"}
@@ -222,6 +223,7 @@ def test_a_share_group_has_settings_that_are_words(caller: KafkaCaller) -> None:
         "share.isolation.level": "read_committed",
         "share.renew.acknowledge.enable": "true",
         "share.record.lock.duration.ms": "15000",
+        "errors.deadletterqueue.topic.name": "orders",
     }
     for key, value in wanted.items():
         assert change(caller, (key, SET, value), kind=GROUP, name="workers") == OK
@@ -242,6 +244,8 @@ def test_the_settings_of_a_group_are_replaced_as_a_whole(caller: KafkaCaller) ->
         ("share.session.timeout.ms", "44999"),
         ("share.auto.offset.reset", "newest"),
         ("share.renew.acknowledge.enable", "maybe"),
+        ("errors.deadletterqueue.topic.name", "no topic"),
+        ("errors.deadletterqueue.topic.name", "missing"),
         ("streams.session.timeout.ms", "45000"),
         ("consumer_session_timeout_ms", "50000"),
     ],

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from coordinator_runtime.decision import Turn
 from coordinator_server.logs import LogFormat
+from coordinator_server.metrics.shares import ShareNumbers
+from coordinator_server.share_events import share_tellers
+from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
+from group_coordinator.share_partitions.events import LettersDelayed, LettersDropped, RecordsArchived
 from tests.logs.lines import Lines
 from tests.metrics.observed_shares import ObservedShares
 
@@ -32,3 +39,36 @@ def test_what_nobody_processed_has_a_line(lines: Lines) -> None:
         "deliveries": 2,
     }
     assert "handle the records by hand" in given_up["advice"]
+
+
+LINES = {
+    LetterEnd.NONE: ("records_given_up", "warning"),
+    LetterEnd.WRITTEN: ("letters_written", "info"),
+    LetterEnd.BARE: ("letters_written_bare", "warning"),
+    LetterEnd.NO_TOPIC: ("records_given_up", "warning"),
+    LetterEnd.OWN_TOPIC: ("letters_lost", "warning"),
+    LetterEnd.REMOVED: ("letters_lost", "warning"),
+}
+"""Line and level of records whose letters ended so."""
+
+
+@pytest.mark.parametrize("end", LINES)
+def test_each_end_of_a_letter_has_its_line_and_its_count(lines: Lines, end: LetterEnd) -> None:
+    numbers = ShareNumbers()
+    archived = RecordsArchived("g", 3, 10, 12, ArchiveReason.DELIVERY_LIMIT, 5, end)
+    share_tellers(numbers)[RecordsArchived](archived, Turn(0))
+    line = lines.only()
+    assert (line["event"], line["level"], line["offset"], line["next_offset"]) == (*LINES[end], 10, 12)
+    counted = numbers.readings()["txn_share_dead_letters_total"]
+    assert counted.get((end.value,), 0) == (0 if end is LetterEnd.NONE else 2)
+
+
+def test_letters_that_wait_and_letters_that_go_have_lines(lines: Lines) -> None:
+    numbers = ShareNumbers()
+    tellers = share_tellers(numbers)
+    tellers[LettersDelayed](LettersDelayed("g", 3, "dead", 7, "why"), Turn(0))
+    delayed = {"event": "letters_delayed", "level": "warning", "group_id": "g", "ordinal": 3}
+    assert lines.only() == {**delayed, "topic": "dead", "letters": 7, "why": "why"}
+    tellers[LettersDropped](LettersDropped("g", 3, 7), Turn(0))
+    assert lines.only() == {**delayed, "event": "letters_dropped", "letters": 7}
+    assert numbers.readings()["txn_share_dead_letters_total"]["dropped",] == 7

@@ -338,6 +338,13 @@ GROUPS: Final = (
         ),
         (one(_P.ALTER_CONFIGS, _G),),
     ),
+    Case(
+        "AlterGroupConfigs of dead letters",
+        lambda _front, n: _group.AlterGroupConfigsRequest(
+            group_id=n.group, set=[_group.GroupConfig(name="share_dead_letter_topic", text=n.topic)]
+        ),
+        (one(_P.ALTER_CONFIGS, _G), one(_P.WRITE, _T)),
+    ),
 )
 
 LOG: Final = (

@@ -41,7 +41,9 @@ class ShareBook:
     done: dict[Place, str] = field(default_factory=dict)
     """What was accepted or rejected, and answered."""
     asked: set[Place] = field(default_factory=set)
-    """What somebody asked to be accepted or rejected, answered or not."""
+    """What somebody asked to be accepted, answered or not."""
+    rejected: set[Place] = field(default_factory=set)
+    """What somebody asked to be rejected, answered or not."""
     given_up: set[Place] = field(default_factory=set)
     """What was delivered as often as the group allows, as the server has it."""
     delivered: int = 0
@@ -54,6 +56,7 @@ class ShareBook:
             {},
             dict(self.done),
             set(self.asked),
+            set(self.rejected),
             set(self.given_up),
             self.delivered,
         )
@@ -62,7 +65,7 @@ class ShareBook:
         """What was told since is of a lost line. The values are known still."""
         known = book.copy()
         self.deliveries, self.holds, self.done = known.deliveries, known.holds, known.done
-        self.asked, self.given_up = known.asked, known.given_up
+        self.asked, self.rejected, self.given_up = known.asked, known.rejected, known.given_up
 
     def deliver(self, place: Place, count: int, hold: Hold, now_ms: int) -> None:
         """A worker is given a record."""
@@ -75,11 +78,12 @@ class ShareBook:
         self.holds[place] = hold
         self.delivered += 1
 
-    def ask(self, worker: str, place: Place, *, is_last: bool) -> Hold | None:
-        """A worker asks for an outcome, and holds the record no more. Return the hold of another one. `is_last`: the
-        record shall not come again."""
-        if is_last:
+    def ask(self, worker: str, place: Place, *, is_accepted: bool, is_rejected: bool) -> Hold | None:
+        """A worker asks for an outcome, and holds the record no more. Return the hold of another one."""
+        if is_accepted:
             self.asked.add(place)
+        elif is_rejected:
+            self.rejected.add(place)
         hold = self.holds.get(place)
         if hold is None or hold.worker == worker:
             self.holds.pop(place, None)
@@ -96,6 +100,6 @@ class ShareBook:
         """A worker may hold nothing any more."""
         self.holds = {place: hold for place, hold in self.holds.items() if hold.worker != worker}
 
-    def may_be_done(self, place: Place) -> bool:
-        """Whether nobody needs to get it again."""
-        return place in self.asked or place in self.given_up
+    def may_have_letter(self, place: Place) -> bool:
+        """Whether the group may have given it up."""
+        return place in self.rejected or place in self.given_up

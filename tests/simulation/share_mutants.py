@@ -7,9 +7,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
+from coordinator_runtime.decision import ArmTimer, Decision
 from coordinator_runtime.pending import settled
 from coordinator_runtime.record_log import LogBatches
-from group_coordinator.share_partitions import decisions, draft, fetching, rules, service
+from group_coordinator.share_partitions import decisions, draft, fetching, letter_writer, rules, service, shard
 from group_coordinator.share_partitions.draft import Draft, Run
 from group_coordinator.share_partitions.rules import Content, Read
 from group_coordinator.share_partitions.state import RecordState
@@ -34,7 +35,7 @@ def pass_what_is_held(first_open: Any, cells: bytes | bytearray) -> int:
     return end
 
 
-def release_without_limit(_release: Any, self: Draft, run: Run, _limit: int) -> None:
+def release_without_limit(_release: Any, self: Draft, run: Run, _holder: Any) -> None:
     self._step(run, RecordState.AVAILABLE, run.deliveries)
 
 
@@ -68,6 +69,31 @@ def skip_what_was_not_read(
 def accept_whoever_holds_it(apply: Any, draft_: Draft, run: Run, kind: Any, member_id: str, terms: Any) -> None:
     holder = draft_.acquisitions.get(run.number)
     apply(draft_, run, kind, member_id if holder is None else holder.member_id, terms)
+
+
+def archive_without_letter(decide: Any, *args: Any, **kwargs: Any) -> Any:
+    return decide(*args, **{**kwargs, "append": None})
+
+
+def write_letters_apart(decide: Any, *args: Any, **kwargs: Any) -> Any:
+    made, append = decide(*args, **{**kwargs, "append": None}), kwargs["append"]
+    if append is None:
+        return made
+    return replace(made, effects=(*made.effects, ArmTimer(("share_letters", "apart", kwargs["ends"][0]), 1, append)))
+
+
+def forget_that_letters_are_written(decide: Any, *args: Any, **kwargs: Any) -> Any:
+    made = decide(*args, **kwargs)
+    records = tuple(replace(each, value=replace(each.value, is_stored=False)) for each in made.records)
+    return replace(made, records=records)
+
+
+def forget_letters_of_a_load(_on_loaded: Any, *_args: Any) -> Decision:
+    return Decision()
+
+
+def give_up_without_letter(give_up: Any, self: Draft, run: Run, reason: Any, *, has_letters: bool) -> None:
+    give_up(self, run, reason, has_letters=has_letters and reason is not draft.ArchiveReason.REJECTED)
 
 
 SHARES: Final = (
@@ -111,6 +137,36 @@ SHARES: Final = (
         "accept_whoever_holds_it",
         "a member acknowledges what another one holds",
         ((rules, "_apply", accept_whoever_holds_it),),
+        _SHARING,
+    ),
+    Mutant(
+        "archive_without_letter",
+        "a record is archived, and its letter is not written",
+        ((letter_writer, "decide_end_letters", archive_without_letter),),
+        _SHARING,
+    ),
+    Mutant(
+        "write_letters_apart",
+        "a letter is written after its record was archived, in another batch",
+        ((letter_writer, "decide_end_letters", write_letters_apart),),
+        _SHARING | _CRASHING,
+    ),
+    Mutant(
+        "forget_that_letters_are_written",
+        "a restart writes letters again",
+        ((letter_writer, "decide_end_letters", forget_that_letters_are_written),),
+        _SHARING | _CRASHING,
+    ),
+    Mutant(
+        "forget_letters_of_a_load",
+        "nobody writes the letters that a restart has found",
+        ((shard.ShareShard, "on_loaded", forget_letters_of_a_load),),
+        _SHARING | _CRASHING,
+    ),
+    Mutant(
+        "give_up_without_letter",
+        "a rejected record has no letter",
+        ((Draft, "give_up", give_up_without_letter),),
         _SHARING,
     ),
 )

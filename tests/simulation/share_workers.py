@@ -1,13 +1,14 @@
 """Workers of a share group in the storm: they come, fetch, acknowledge or not, and die.
 
 A writer of its own feeds them transactions, some of which it aborts. After the calm every committed record is done: it
-was accepted or rejected, delivered as often as the group allows, or deleted.
+was accepted, or it has one letter in the dead-letter topic, or it was deleted.
 
-Source: spec groups 6.1-6.3; 10.5, I9.
+Source: spec groups 6.1-6.3; 10.5, I9; decision 61.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final
@@ -25,6 +26,7 @@ from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.shard import ShareShard
 from partition_log.requests import DeleteRecords, RecordsToDelete
 from tests.harness.calls import called, partition_name
+from tests.harness.dead_letters import letters_in
 from tests.harness.entries import LogEntry
 from tests.harness.group_calls import ANYBODY
 from tests.harness.groups import code
@@ -37,8 +39,14 @@ from txn_coordinator.state import Identity
 TOPIC: Final = "work"
 PARTITIONS: Final = ("work-0", "work-1")
 GROUP: Final = "workers"
+DEAD: Final = "dead"
+_DEAD_PARTITIONS: Final = ("dead-0", "dead-1")
 _WRITER: Final = "work-writer"
-_SETTINGS: Final = {"share_auto_offset_reset": "earliest", "share_isolation_level": "read_committed"}
+_SETTINGS: Final = {
+    "share_auto_offset_reset": "earliest",
+    "share_isolation_level": "read_committed",
+    "share_dead_letter_topic": DEAD,
+}
 _WORKERS: Final = 3
 _ACTS: Final = 3
 """What they do in one step: else hardly any record comes again."""
@@ -192,7 +200,7 @@ class Worker:
 
     def _note_asked(self, place: Place, kind: int) -> None:
         self.held.pop(place, None)
-        foreign = self._around.book.ask(self.name, place, is_last=kind != _RELEASE)
+        foreign = self._around.book.ask(self.name, place, is_accepted=kind == _ACCEPT, is_rejected=kind == _REJECT)
         self._foreign = {**self._foreign, place: foreign}
 
     def _ask(self, request: Message, hears: Callable[[Any], None]) -> None:
@@ -277,6 +285,7 @@ class ShareWorkers:
         self._unacknowledged: set[str] = set()
         if is_wanted:
             world.create_topic(TOPIC, len(PARTITIONS))
+            world.create_topic(DEAD, len(_DEAD_PARTITIONS))
             configs = [group_pb2.GroupConfig(name=name, text=text) for name, text in _SETTINGS.items()]
             world.ask(group_pb2.AlterGroupConfigsRequest(group_id=GROUP, set=configs))
             self._workers = [Worker(self, number) for number in range(_WORKERS)]
@@ -423,15 +432,20 @@ class ShareWorkers:
         return start
 
     def _check_all(self) -> None:
-        """Nothing is lost, and nothing was handed out that was aborted."""
+        """Nothing is lost, nothing was handed out that was aborted, and each letter is there once."""
+        places = [each.place for partition in _DEAD_PARTITIONS for each in letters_in(self.world, partition)]
+        letters = Counter(places)
+        require(len(letters) == len(places), f"these have more than one letter: {letters - Counter(letters.keys())}")
+        for place in letters:
+            require(self.book.may_have_letter(place), f"{place} has a letter, and was not given up")
         for partition in PARTITIONS:
             reading = self._reading(partition)
             for entry in reading.entries:
                 # Batches come whole, also the one in which the log begins.
                 if entry.offset >= reading.log_start_offset:
-                    self._check_entry(partition, entry)
+                    self._check_entry(partition, entry, letters)
 
-    def _check_entry(self, partition: str, entry: LogEntry) -> None:
+    def _check_entry(self, partition: str, entry: LogEntry, letters: Counter[Place]) -> None:
         place = (partition, entry.offset)
         is_delivered = place in self.book.deliveries
         if entry.marker is not None:
@@ -441,7 +455,10 @@ class ShareWorkers:
         if outcome == Outcome.ABORT.name:
             require(not is_delivered, f"I9: {entry.value} at {place} was aborted, and delivered")
         else:
-            require(self.book.may_be_done(place), f"I9: {entry.value} at {place} was passed, and is not done")
+            is_done = place in letters or place in self.book.asked
+            require(is_done, f"I9: {entry.value} at {place} was passed, and is not done")
+            is_rejected = self.book.done.get(place) == "rejected"
+            require(not is_rejected or place in letters, f"{entry.value} at {place} was rejected, and has no letter")
 
 
 def _partition(world: World, name: str, outcomes: dict[int, int]) -> share_pb2.SharePartition:

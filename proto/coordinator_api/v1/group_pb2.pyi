@@ -2344,14 +2344,16 @@ class GroupConfig(_message.Message):
     name: _builtins.str
     """Of consumer groups: consumer_session_timeout_ms, consumer_heartbeat_interval_ms. Of share groups:
     share_session_timeout_ms, share_heartbeat_interval_ms, share_record_lock_duration_ms, share_delivery_count_limit,
-    share_partition_max_record_locks, share_auto_offset_reset, share_isolation_level, share_renew_acknowledge_enable.
+    share_partition_max_record_locks, share_auto_offset_reset, share_isolation_level, share_renew_acknowledge_enable,
+    share_dead_letter_topic.
     """
     value: _builtins.int
     """Value of a setting that is a number."""
     text: _builtins.str
     """Value of a setting whose values are words; absent for a number. Those of share_auto_offset_reset are earliest,
     latest, and by_duration: with an age (by_duration:PT1H). Those of share_isolation_level are read_uncommitted and
-    read_committed. Those of share_renew_acknowledge_enable are true and false.
+    read_committed. Those of share_renew_acknowledge_enable are true and false. That of share_dead_letter_topic is the
+    name of an existing topic, which the caller may write; empty = none.
     """
     def __init__(
         self,
@@ -2474,7 +2476,8 @@ class AlterGroupConfigsResponse(_message.Message):
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """INVALID_CONFIG for an unknown name, a value out of bounds, or a name that is set twice or both set and unset. Also
-    for a heartbeat interval that is not below the session timeout. Then nothing was changed.
+    for a heartbeat interval that is not below the session timeout, and a dead-letter topic that does not exist.
+    TOPIC_AUTHORIZATION_FAILED for one that the caller may not write. Then nothing was changed.
     """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str

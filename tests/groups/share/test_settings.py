@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
@@ -24,6 +25,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "share_auto_offset_reset": ("earliest", "newest", "by_duration:P1Y", "by_duration:", "by_duration:-PT1S", 5),
     "share_isolation_level": ("read_committed", "committed", 1),
     "share_renew_acknowledge_enable": ("true", "yes", 1),
+    "share_dead_letter_topic": ("foo", "no topic", "missing", "__of_the_system", 1),
 }
 """A value that is allowed, and some that are not."""
 
@@ -52,7 +54,8 @@ def test_what_the_delivery_of_records_is_told() -> None:
     assert told(shares) == ShareSettings(30_000, 5, 2_000, LATEST, is_read_committed=False, is_renew_enabled=False)
     for name, (good, *_bad) in VALUES.items():
         assert shares.alter(**{name: good}) is OK
-    assert told(shares) == ShareSettings(15_000, 10, 100, EARLIEST, is_read_committed=True, is_renew_enabled=True)
+    after = ShareSettings(15_000, 10, 100, EARLIEST, is_read_committed=True, is_renew_enabled=True)
+    assert told(shares) == replace(after, dead_letter_topic="foo")
     shares.alter(share_auto_offset_reset="by_duration:PT1H0.5S")
     assert told(shares).auto_offset_reset == 3_600_500
 

@@ -9,10 +9,11 @@ from itertools import groupby
 from group_coordinator.share_partitions.rules import AckBatch, AckType, Content, Read, Span, Terms
 from group_coordinator.share_partitions.state import AcknowledgingTransaction, RecordState
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED, TX_PENDING = (
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, TX_PENDING = (
     RecordState.AVAILABLE,
     RecordState.ACQUIRED,
     RecordState.ACKNOWLEDGED,
+    RecordState.ARCHIVING,
     RecordState.ARCHIVED,
     RecordState.TX_PENDING,
 )
@@ -66,6 +67,7 @@ class Hold:
 
     member: str
     limit: int
+    has_letters: bool = False
 
 
 @dataclass
@@ -75,6 +77,7 @@ class Pending:
     transaction: AcknowledgingTransaction
     is_rejection: bool
     limit: int
+    has_letters: bool = False
 
 
 @dataclass
@@ -85,6 +88,8 @@ class Entry:
     deliveries: int
     hold: Hold | None = None
     pending: Pending | None = None
+    letter: str = ""
+    """Why it was given up, as long as its letter is not written."""
 
 
 class NotAllowed(Exception):
@@ -103,7 +108,7 @@ class Model:
 
     def picture(self) -> str:
         """The line that `pictures.picture` makes of it."""
-        letters = {AVAILABLE: ".", ACKNOWLEDGED: "+", ARCHIVED: "x", TX_PENDING: "?"}
+        letters = {AVAILABLE: ".", ACKNOWLEDGED: "+", ARCHIVED: "x", TX_PENDING: "?", ARCHIVING: "!"}
 
         def shown(entry: Entry) -> str:
             return f"{entry.hold.member if entry.hold else letters[entry.state]}{entry.deliveries}"
@@ -114,7 +119,7 @@ class Model:
     def acquire(self, member: str, log: Log, offsets: range, terms: Terms, most: int) -> dict[int, int]:
         """Deliveries of the offsets that the member gets, of these that it read."""
         found: dict[int, int] = {}
-        hold = Hold(member, terms.delivery_count_limit)
+        hold = Hold(member, terms.delivery_count_limit, terms.has_letters)
         for batch in log.batches(offsets):
             has_begun = False
             for at in batch:
@@ -142,8 +147,10 @@ class Model:
 
     def _hand_out(self, at: int, content: Content, hold: Hold, found: dict[int, int]) -> None:
         entry = self.entries[at]
-        if content is not Content.RECORDS or entry.deliveries >= hold.limit:
+        if content is not Content.RECORDS:
             self._done(at, ARCHIVED, content.value)
+        elif entry.deliveries >= hold.limit:
+            self._give_up(at, content.value, has_letter=hold.has_letters)
         else:
             found[at] = entry.deliveries + 1
             self.entries[at] = Entry(ACQUIRED, entry.deliveries + 1, hold)
@@ -161,7 +168,7 @@ class Model:
         for at in outcomes:
             if at >= self.start and not self._is_held_by(at, member):
                 raise NotAllowed
-        renewed = Hold(member, terms.delivery_count_limit)
+        renewed = Hold(member, terms.delivery_count_limit, terms.has_letters)
         for at, kind in outcomes.items():
             entry = self.entries.get(at)
             if entry is None or (at < self.start and not self._is_held_by(at, member)):
@@ -175,7 +182,9 @@ class Model:
             elif kind is AckType.RENEW:
                 entry.hold = renewed
             else:
-                self._done(at, ARCHIVED, "gap" if kind is AckType.GAP else "rejected")
+                is_gap = kind is AckType.GAP
+                has_letter = not is_gap and entry.hold is not None and entry.hold.has_letters
+                self._give_up(at, "gap" if is_gap else "rejected", has_letter=has_letter)
         self._go_on()
 
     def acknowledge_in_transaction(
@@ -210,7 +219,7 @@ class Model:
         assert entry is not None
         before = entry.hold or entry.pending
         assert before is not None
-        pending.limit = before.limit
+        pending.limit, pending.has_letters = before.limit, before.has_letters
         self.entries[at] = Entry(TX_PENDING, entry.deliveries, pending=pending)
 
     def settle(self, transaction: AcknowledgingTransaction, *, is_commit: bool) -> None:
@@ -219,10 +228,12 @@ class Model:
             pending = entry.pending
             if pending is None or pending.transaction != transaction:
                 continue
-            if is_commit:
-                self._done(at, *(ARCHIVED, "rejected") if pending.is_rejection else (ACKNOWLEDGED, "accepted"))
+            if is_commit and pending.is_rejection:
+                self._give_up(at, "rejected", has_letter=pending.has_letters)
+            elif is_commit:
+                self._done(at, ACKNOWLEDGED, "accepted")
             elif entry.deliveries >= pending.limit:
-                self._done(at, ARCHIVED, "delivery_limit")
+                self._give_up(at, "delivery_limit", has_letter=pending.has_letters)
             else:
                 self.entries[at] = Entry(AVAILABLE, entry.deliveries)
         self._go_on()
@@ -251,13 +262,13 @@ class Model:
         if at < self.start:
             self._done(at, ARCHIVED, "log_start")
         elif entry.deliveries >= entry.hold.limit:
-            self._done(at, ARCHIVED, "delivery_limit")
+            self._give_up(at, "delivery_limit", has_letter=entry.hold.has_letters)
         else:
             self.entries[at] = Entry(AVAILABLE, entry.deliveries)
 
     def move_log_start(self, offset: int) -> None:
         for at in range(self.start, offset):
-            if at >= self.end or self.entries[at].state in (AVAILABLE, TX_PENDING):
+            if at >= self.end or self.entries[at].state in (AVAILABLE, TX_PENDING, ARCHIVING):
                 self.entries.setdefault(at, Entry(AVAILABLE, 0))
                 self._done(at, ARCHIVED, "log_start")
         self.start = max(self.start, offset)
@@ -278,6 +289,22 @@ class Model:
         while self.end > self.start and self.entries[self.end - 1] == Entry(AVAILABLE, 0):
             self.end -= 1
             del self.entries[self.end]
+
+    def due_letters(self) -> list[int]:
+        """The offsets whose letters are to be written."""
+        return [at for at, entry in sorted(self.entries.items()) if entry.letter]
+
+    def end_letters(self, offsets: Sequence[int]) -> None:
+        """The letters of these are written, or never will be."""
+        for at in offsets:
+            self._done(at, ARCHIVED, self.entries[at].letter)
+        self._go_on()
+
+    def _give_up(self, at: int, reason: str, *, has_letter: bool) -> None:
+        if has_letter:
+            self.entries[at] = Entry(ARCHIVING, self.entries[at].deliveries, letter=reason)
+        else:
+            self._done(at, ARCHIVED, reason)
 
     def _done(self, at: int, state: RecordState, reason: str) -> None:
         assert at not in self.reasons, "nothing is done twice"

@@ -32,6 +32,8 @@ LETTERS = {
     RecordState.ACKNOWLEDGED: "+",
     RecordState.ARCHIVED: "x",
     RecordState.TX_PENDING: "?",
+    RecordState.ARCHIVING: "!",
+    RecordState.ARCHIVING_REJECTED: "!",
 }
 
 
@@ -42,8 +44,8 @@ def released_by(partition: SharePartition, member_id: str) -> ShareChange:
 
 def picture(partition: SharePartition) -> str:
     """The start offset, and then state and deliveries of each record in flight: `a` is held by the member "a", `.` is
-    available, `+` acknowledged, `x` archived, `?` acknowledged in an open transaction. Held records before the start
-    offset come first, each with its offset."""
+    available, `+` acknowledged, `x` archived, `?` acknowledged in an open transaction, `!` waits for its letter. Held
+    records before the start offset come first, each with its offset."""
     behind = [
         f"{offset}{cell}"
         for window in partition.behind

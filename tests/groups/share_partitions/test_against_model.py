@@ -14,12 +14,14 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.ports import OutcomeNumber
 from group_coordinator.share_partitions import rules
-from group_coordinator.share_partitions.draft import ShareChange
+from group_coordinator.share_partitions.draft import LetterEnd, ShareChange
+from group_coordinator.share_partitions.letters import due_letters, end_letters
 from group_coordinator.share_partitions.rules import AckBatch, Content, LogPosition, Terms
 from group_coordinator.share_partitions.state import AcknowledgingTransaction, SharePartition, Window, restored
 from tests.groups.share_partitions.model import ACKNOWLEDGED, Log, Model, NotAllowed
@@ -49,6 +51,7 @@ commands = st.lists(
                 "wait",
                 "wait",
                 "marker",
+                "letters",
                 "member",
                 "lock",
                 "rare",
@@ -58,7 +61,9 @@ commands = st.lists(
     ),
     max_size=60,
 )
-terms = st.builds(Terms, delivery_count_limit=st.integers(2, 4), in_flight_max=st.integers(1, 12))
+terms = st.builds(
+    Terms, delivery_count_limit=st.integers(2, 4), in_flight_max=st.integers(1, 12), has_letters=st.booleans()
+)
 
 
 class Queue:
@@ -86,6 +91,7 @@ class Queue:
                 "acknowledge": self.acknowledge,
                 "wait": self.acknowledge_in_transaction,
                 "marker": self.marker,
+                "letters": self.write_letters,
                 "member": self.release_member,
                 "lock": self.lock_due,
                 "rare": self.random.choice((self.restart, self.move_log_start)),
@@ -108,7 +114,7 @@ class Queue:
         offsets, member, most = self.read_range(), self.member(), self.random.randint(1, 6)
         terms = self.terms
         if self.random.random() < 0.1:
-            terms = Terms(delivery_count_limit=2, in_flight_max=terms.in_flight_max)
+            terms = replace(terms, delivery_count_limit=2, has_letters=self.random.random() < 0.5)
         read = self.log.read(offsets)
         # Offsets behind the last batch were not read.
         offsets = range(offsets.start, read.spans[-1].last_offset + 1 if read.spans else offsets.start)
@@ -166,6 +172,16 @@ class Queue:
         marker = _marker(producer_id, self.last_csn, is_commit=is_commit)
         self.expect(rules.settle(self.partition, marker), lambda: self.model.settle(ended, is_commit=is_commit))
         assert rules.settle(self.partition, marker).partition == self.partition, "a marker settles once"
+
+    def write_letters(self, *, all_of_them: bool = False) -> None:
+        """Some of the due letters are written; or none, if one of them is not due any more."""
+        due = due_letters(self.partition, 100)
+        assert [each.offset for each in due] == self.model.due_letters()
+        chosen = [each.offset for each in due if all_of_them or self.random.random() < 0.7]
+        ends = [(offset, LetterEnd.WRITTEN) for offset in chosen]
+        self.expect(end_letters(self.partition, ends), lambda: self.model.end_letters(chosen))
+        with pytest.raises(Refused):
+            end_letters(self.partition, [*ends, (self.log.end, LetterEnd.WRITTEN)])
 
     def random_batches(self) -> tuple[str, list[AckBatch]]:
         batches, at = [], self.random.randint(max(0, self.model.start - 2), self.model.start + 4)
@@ -234,6 +250,7 @@ class Queue:
         held = sum(1 for entry in self.model.entries.values() if entry.hold)
         pending = sum(1 for entry in self.model.entries.values() if entry.pending)
         assert (partition.held_count, partition.pending_count) == (held, pending)
+        assert partition.letters_due == len(self.model.due_letters()) == restored(self.stored).letters_due
         assert restored(self.stored).durable_form == self.stored
         assert set(range(self.model.start)) <= self.model.reasons.keys() | {
             at for at, entry in self.model.entries.items() if entry.hold
@@ -247,6 +264,7 @@ class Queue:
         assert not self.partition.pending, "nothing waits for ever"
         for member in MEMBERS:
             self.expect(released_by(self.partition, member), lambda m=member: self.model.release_member(m))  # type: ignore[misc]
+        self.write_letters(all_of_them=True)
         while (
             available := self.partition.first_available(self.terms.in_flight_max)
         ) is not None and available < self.log.end:
@@ -260,6 +278,7 @@ class Queue:
             batches = [AckBatch(each.first_offset, each.last_offset, [1]) for each in found.ranges]
             self.partition = rules.acknowledge(self.partition, "z", batches, self.terms).partition
             self.model.acknowledge("z", batches, self.terms)
+            self.write_letters(all_of_them=True)
             assert picture(self.partition) == self.model.picture()
 
 

@@ -9,7 +9,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, Turn
 from group_coordinator.share_partitions import decisions
-from group_coordinator.share_partitions.draft import ArchiveReason
+from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.events import LockExpired, RecordsAcknowledged, RecordsAcquired, RecordsArchived
 from group_coordinator.share_partitions.requests import Acknowledge, Acquire, DescribedShare
 from group_coordinator.share_partitions.rules import AckBatch, LogPosition, Terms
@@ -77,7 +77,7 @@ def test_a_lock_that_expires_releases_its_records_and_wakes_fetches() -> None:
         LockExpired(GROUP, found.key.ordinal, "b", 4),
     ]
     assert [each for each in heard if isinstance(each, RecordsArchived)] == [
-        RecordsArchived(GROUP, found.key.ordinal, 1, 5, ArchiveReason.DELIVERY_LIMIT, 2)
+        RecordsArchived(GROUP, found.key.ordinal, 1, 5, ArchiveReason.DELIVERY_LIMIT, 2, LetterEnd.NO_TOPIC)
     ]
     assert [each for each in heard if isinstance(each, RecordsAcquired)] == [
         RecordsAcquired(GROUP, "a", 5, 0),
@@ -201,7 +201,7 @@ def test_groups_do_not_know_of_each_other() -> None:
     assert other.acquire("a") == [*range(5, 10)]
     found.end_member("a")
     assert picture(other.state) == "5: a1 a1 a1 a1 a1"
-    assert found.shard.counts() == (2, 5, 0)
+    assert found.shard.counts() == (2, 5, 0, 0)
 
 
 def test_a_deleted_topic_takes_its_share_partitions_with_it() -> None:
@@ -215,7 +215,7 @@ def test_a_deleted_topic_takes_its_share_partitions_with_it() -> None:
     found.world.delete_topic("t")
     found.world.settle()
     assert shard.durable_state() == {}
-    assert shard.counts() == (0, 0, 0)
+    assert shard.counts() == (0, 0, 0, 0)
     assert found.world.inside.runtime.timers.by_kind()["share_lock"] == 0
     assert (found.woken, other.woken) == (1, 1)
     command = Acknowledge("a", (AckBatch(0, 0, (1,)),), found.terms)

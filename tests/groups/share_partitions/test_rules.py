@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode
 from group_coordinator.share_partitions import rules
-from group_coordinator.share_partitions.draft import Archived, ArchiveReason
+from group_coordinator.share_partitions.draft import Archived, ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.rules import AckBatch, AcquiredRange, Content, LogPosition, Read, Span, Terms
 from group_coordinator.share_partitions.state import (
     FIRST_STATES,
@@ -133,7 +133,7 @@ def test_a_lower_limit_archives_what_was_delivered_that_often() -> None:
     before = told(taken(fresh(), "a", 2), "a", (0, 0, "2"))
     change = rules.acquire(before, "b", Read(0, spans(2, first_offset=0)), ONCE, max_records=9, log=LogPosition(0))
     assert picture(change.change.partition) == "1: a1"
-    assert change.change.archived == (Archived(0, 1, ArchiveReason.DELIVERY_LIMIT, 1),)
+    assert change.change.archived == (Archived(0, 1, ArchiveReason.DELIVERY_LIMIT, 1, LetterEnd.NO_TOPIC),)
     assert change.ranges == ()
 
 
@@ -247,7 +247,7 @@ def test_records_at_the_limit_are_archived_when_they_are_released() -> None:
     partition = taken(partition, "a", 1, first_offset=0, terms=Terms(delivery_count_limit=2))
     change = released_by(partition, "a")
     assert picture(change.partition) == "1: .1"
-    assert change.archived == (Archived(0, 1, ArchiveReason.DELIVERY_LIMIT, 2),)
+    assert change.archived == (Archived(0, 1, ArchiveReason.DELIVERY_LIMIT, 2, LetterEnd.NO_TOPIC),)
 
 
 def test_the_end_of_an_acquisition_releases_its_records_alone() -> None:

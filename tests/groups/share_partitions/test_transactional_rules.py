@@ -15,7 +15,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.ports import OutcomeNumber
 from group_coordinator.share_partitions import rules
 from group_coordinator.share_partitions.codec import share_codec
-from group_coordinator.share_partitions.draft import Archived, ArchiveReason, ShareChange
+from group_coordinator.share_partitions.draft import Archived, ArchiveReason, LetterEnd, ShareChange
 from group_coordinator.share_partitions.records import ShareKey, SharePartitionChanged
 from group_coordinator.share_partitions.rules import AckBatch, LogPosition, Read, Terms
 from group_coordinator.share_partitions.state import (
@@ -198,7 +198,7 @@ def test_an_abort_at_the_limit_archives() -> None:
     before = taken(fresh(), "a", 2, terms=Terms(delivery_count_limit=1))
     change = rules.settle(held(before, "a", (0, 1, "1")).partition, marker(ABORT))
     assert picture(change.partition) == "2:"
-    assert change.archived == (Archived(0, 2, ArchiveReason.DELIVERY_LIMIT, 1),)
+    assert change.archived == (Archived(0, 2, ArchiveReason.DELIVERY_LIMIT, 1, LetterEnd.NO_TOPIC),)
 
 
 @pytest.mark.parametrize(

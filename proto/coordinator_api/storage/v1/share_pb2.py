@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&coordinator_api/storage/v1/share.proto\x12\x1a\x63oordinator_api.storage.v1\"\xee\x01\n\x13SharePartitionValue\x12\x13\n\x0bstate_epoch\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x19\n\x0cstart_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0brun_lengths\x18\x04 \x03(\r\x12\x11\n\trun_cells\x18\x05 \x01(\x0c\x12\x13\n\x0brun_pending\x18\x06 \x03(\r\x12\x43\n\x07pending\x18\x07 \x03(\x0b\x32\x32.coordinator_api.storage.v1.PendingAcknowledgementB\x0f\n\r_start_offset\"\xd1\x01\n\x16PendingAcknowledgement\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x18\n\x10transactional_id\x18\x02 \x01(\t\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\x05\x12\x19\n\x11\x63oordinator_shard\x18\x05 \x01(\r\x12\x11\n\tafter_csn\x18\x06 \x01(\x04\x12\x14\n\x0cis_rejection\x18\x07 \x01(\x08\x12\x1c\n\x14\x64\x65livery_count_limit\x18\x08 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&coordinator_api/storage/v1/share.proto\x12\x1a\x63oordinator_api.storage.v1\"\xee\x01\n\x13SharePartitionValue\x12\x13\n\x0bstate_epoch\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x19\n\x0cstart_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0brun_lengths\x18\x04 \x03(\r\x12\x11\n\trun_cells\x18\x05 \x01(\x0c\x12\x13\n\x0brun_pending\x18\x06 \x03(\r\x12\x43\n\x07pending\x18\x07 \x03(\x0b\x32\x32.coordinator_api.storage.v1.PendingAcknowledgementB\x0f\n\r_start_offset\"\xe6\x01\n\x16PendingAcknowledgement\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x18\n\x10transactional_id\x18\x02 \x01(\t\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\x05\x12\x19\n\x11\x63oordinator_shard\x18\x05 \x01(\r\x12\x11\n\tafter_csn\x18\x06 \x01(\x04\x12\x14\n\x0cis_rejection\x18\x07 \x01(\x08\x12\x1c\n\x14\x64\x65livery_count_limit\x18\x08 \x01(\r\x12\x13\n\x0bhas_letters\x18\t \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,5 +34,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHAREPARTITIONVALUE']._serialized_start=71
   _globals['_SHAREPARTITIONVALUE']._serialized_end=309
   _globals['_PENDINGACKNOWLEDGEMENT']._serialized_start=312
-  _globals['_PENDINGACKNOWLEDGEMENT']._serialized_end=521
+  _globals['_PENDINGACKNOWLEDGEMENT']._serialized_end=542
 # @@protoc_insertion_point(module_scope)

@@ -88,6 +88,7 @@ class PendingAcknowledgement(_message.Message):
     AFTER_CSN_FIELD_NUMBER: _builtins.int
     IS_REJECTION_FIELD_NUMBER: _builtins.int
     DELIVERY_COUNT_LIMIT_FIELD_NUMBER: _builtins.int
+    HAS_LETTERS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number by which the runs name it."""
     transactional_id: _builtins.str
@@ -102,6 +103,8 @@ class PendingAcknowledgement(_message.Message):
     """A commit archives the records, instead of acknowledging them."""
     delivery_count_limit: _builtins.int
     """Number of deliveries after which an abort archives a record."""
+    has_letters: _builtins.bool
+    """The group had a dead-letter topic, which gets a letter of each record that the end of the transaction gives up."""
     def __init__(
         self,
         *,
@@ -113,10 +116,11 @@ class PendingAcknowledgement(_message.Message):
         after_csn: _builtins.int = ...,
         is_rejection: _builtins.bool = ...,
         delivery_count_limit: _builtins.int = ...,
+        has_letters: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_csn", b"after_csn", "coordinator_shard", b"coordinator_shard", "delivery_count_limit", b"delivery_count_limit", "is_rejection", b"is_rejection", "number", b"number", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_csn", b"after_csn", "coordinator_shard", b"coordinator_shard", "delivery_count_limit", b"delivery_count_limit", "has_letters", b"has_letters", "is_rejection", b"is_rejection", "number", b"number", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,9 +4,9 @@ A record that is given up is ARCHIVING, durably. The writer reads it from the lo
 the dead-letter topic. The same operation archives the record, so both are in one batch. No letter is lost or written
 twice, whenever the process dies. After a load the shard asks for its letters again (`LettersDue`).
 
-The setting of the group counts at the time of writing. A letter that cannot be written waits, and is tried again without
-end. Causes are a deleted topic, a shard that is not served, and a disk that is nearly full. Its record is not handed
-out meanwhile, and stays in flight.
+The setting of the group counts at the time of writing. A letter that cannot be written waits, and is tried again
+without end. Causes are a deleted topic, a shard that is not served, and a disk that is nearly full. Its record is not
+handed out meanwhile, and stays in flight.
 
 Source: KIP-1191; decision 61.
 """

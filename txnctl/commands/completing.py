@@ -62,11 +62,11 @@ _NEW: Final = frozenset({("topic", "create")})
 """Commands that name something new."""
 
 
-def complete_names(command: Command, path: tuple[str, ...] = ()) -> None:
+def complete_names(command: object, path: tuple[str, ...] = ()) -> None:
     """Let all commands complete names from the server."""
+    assert isinstance(command, Command)
     if isinstance(command, typer.core.TyperGroup):
         for name, each in command.commands.items():
-            assert isinstance(each, Command)
             complete_names(each, (*path, name))
         return
     for parameter in command.params if path not in _NEW else ():

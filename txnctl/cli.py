@@ -17,6 +17,7 @@ from txnctl.commands.administration import abort, hanging
 from txnctl.commands.completing import complete_names, place_completion
 from txnctl.commands.doctor import doctor
 from txnctl.commands.empty_values import refuse_empty_values
+from txnctl.commands.explain import explain
 from txnctl.commands.health import health
 from txnctl.commands.log import consume
 from txnctl.commands.options import SERVER_TLS, SERVER_WAIT, ServerTls, parse_duration_ms
@@ -26,7 +27,7 @@ from txnctl.commands.probe import probe
 from txnctl.commands.produce import produce
 from txnctl.commands.serve import config, dev, serve
 from txnctl.commands.top import top
-from txnctl.commands.transactions import describe, explain, list_transactions
+from txnctl.commands.transactions import describe, list_transactions
 from txnctl.commands.work import PROGRESS_LINES
 from txnctl.output import COLOR, ColorChoice, is_coloured
 from txnctl.tables import CellMark, painted

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator_client import BlockingTransaction, Identity, NextEvent, PartitionExplanation, TransactionDescription
-from txnctl.commands.transactions import row_of
+from txnctl.commands.explained_partition import row_of
 
 OWNER = TransactionDescription(
     transactional_id="billing",

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode
+from txnctl.commands.explained_partition import row_of
 from txnctl.commands.late import remote, sdk
 from txnctl.commands.totals import listed_partitions
-from txnctl.commands.transactions import row_of
 from txnctl.output import (
     NOTHING,
     Column,

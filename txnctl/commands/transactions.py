@@ -1,29 +1,22 @@
-"""`txnctl list`, `txnctl describe` and `txnctl explain`: transactions of a running server.
-
-`explain` shows why the last stable offset of a partition does not advance."""
+"""`txnctl list` and `txnctl describe`: transactions of a running server."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
 
 from coordinator_protocol.errors import ErrorCode
-from coordinator_protocol.next_event import NextEvent
 from coordinator_server.exits import CommandFailed, ExitStatus
-from txnctl.commands.administration import command_that_ends
 from txnctl.commands.late import calls, remote, sdk
 from txnctl.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
     Output,
-    PartitionPlace,
     Patience,
     Server,
     parse_duration_ms,
-    parse_partition,
 )
 from txnctl.commands.watching import watched
 from txnctl.output import (
@@ -34,7 +27,6 @@ from txnctl.output import (
     Value,
     duration,
     marked_if,
-    marked_words,
     moment,
     print_document,
     print_facts,
@@ -309,152 +301,3 @@ def _partition_names(value: Value) -> str:
 def _share_names(value: Value) -> str:
     assert isinstance(value, list)
     return ", ".join(f"{share['group_id']} in {share['topic']}-{share['partition']}" for share in value) or "none"
-
-
-_STEPS = 20
-
-
-_PARTITION: Final = re.compile(r".+-[0-9]+")
-"""Names of partitions, and of topics that end like one."""
-
-
-@watched
-def explain(
-    name: Annotated[str, typer.Argument(metavar="TOPIC[-PARTITION]", help="A topic, or a partition as in orders-0.")],
-    server: Server = DEFAULT_SERVER,
-    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Explain why committed readers do not advance.
-
-    For a partition: the blocking transaction, its owner, and the next event. For a topic: also the partitions that are
-    not served, sizes and retention, and the command to run next."""
-    with remote.connected(server) as connection:
-        explained = _ask(connection, parse_partition(name), timeout_ms) if _PARTITION.fullmatch(name) else name
-        if isinstance(explained, str):
-            from txnctl.commands.explain_topic import explain_topic
-
-            explain_topic(connection, explained, timeout_ms, output)
-            return
-    row = row_of(explained)
-    if output is not OutputFormat.TABLE:
-        print_document(row, output)
-    elif explained.blocking is None:
-        print_facts(row, _FREE)
-    else:
-        blocking = row["blocking"]
-        assert isinstance(blocking, dict)
-        print_facts({**blocking, **row}, _BLOCKED)
-
-
-def _ask(connection: sdk.Connection, place: PartitionPlace, timeout_ms: int) -> sdk.PartitionExplanation | str:
-    """Return the explanation of a partition. A topic whose name ends in a dash and a number is returned by its name."""
-    with sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
-        try:
-            return admin.explain_partition(*place, history_limit=_STEPS)
-        except sdk.Rejected as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            if admin.list_partitions([str(place)], limit=1).partitions:
-                return str(place)
-            topic = remote.topic_there(connection, place.topic, timeout_ms)
-            raise CommandFailed(
-                ExitStatus.PROBLEM,
-                f"{place.topic} has the partitions 0 to {len(topic.partitions) - 1}, and {place.partition} was asked"
-                " for",
-            ) from error
-
-
-def row_of(explained: sdk.PartitionExplanation) -> Row:
-    """Return an explanation in the names of the API, with the next event in words."""
-    blocking = None if explained.blocking is None else _blocking(explained, explained.blocking)
-    return {
-        "topic": explained.topic,
-        "partition": explained.partition,
-        "last_stable_offset": explained.last_stable_offset,
-        "high_watermark": explained.high_watermark,
-        "undecided_offsets": explained.undecided_offsets,
-        "open_transactions": explained.open_transactions,
-        "blocking": blocking,
-        "next_event": _NOTHING_IN_THE_WAY if blocking is None else blocking["next_event"],
-    }
-
-
-def _blocking(explained: sdk.PartitionExplanation, found: sdk.BlockingTransaction) -> Row:
-    if found.transaction is not None:
-        owner = described(found.transaction)
-        history = owner["history"]
-        assert isinstance(history, list)
-        last = history[0] if history else None
-        next_event = _next_event(explained.next_event, found)
-        return {"start_offset": found.start_offset, **owner, "last_step": last, "next_event": next_event}
-    producer_id, producer_epoch = found.identity or (None, None)
-    known: Row = {
-        "topic": explained.topic,
-        "partition": explained.partition,
-        "producer_id": producer_id,
-        "producer_epoch": producer_epoch,
-        "start_offset": found.start_offset,
-        "start_ms": found.start_ms,
-        "age_ms": found.age_ms,
-        "time_left_ms": found.time_left_ms,
-        "transactional_id": found.transactional_id or None,
-    }
-    if explained.next_event is NextEvent.HANGING:
-        command = command_that_ends(explained.topic, explained.partition, producer_id)
-        next_event = f"nothing: it hangs, no transactional id owns it; `{command}` ends it"
-        hanging = {"reason": found.hanging_reason, "command": command, "state": "hanging"}
-        return {**known, **hanging, "next_event": next_event}
-    state = "hidden" if found.is_owner_hidden else "unknown"
-    return {**known, "state": state, "next_event": _next_event(explained.next_event, found)}
-
-
-def _next_event(event: NextEvent, found: sdk.BlockingTransaction) -> str:
-    owner = found.transaction
-    abort = "`txnctl abort` with its id" if owner is None else f"`txnctl abort {owner.transactional_id}`"
-    match event:
-        case NextEvent.MARKER_BEING_WRITTEN:
-            outcome = "outcome" if owner is None else "commit" if owner.state == "PrepareCommit" else "abort"
-            return f"the {outcome} is decided and its marker being written"
-        case NextEvent.OUTSIDE_DECISION:
-            return f"it waits for an outside decision and never times out; {abort} breaks the promise"
-        case NextEvent.CLIENT_OR_TIMEOUT:
-            left = duration(found.time_left_ms)
-            return f"its client ends it, or the server aborts it in {left}; {abort} does it now"
-        case NextEvent.OWNER_UNKNOWN:
-            return f"nobody can tell whose it is: {found.owner_unknown_reason}"
-        case _:
-            return "the server tells what this txnctl does not know; use one of the server's version"
-
-
-_NOTHING_IN_THE_WAY = "nothing is in the way: readers get up to the end"
-
-
-def _last_step(step: Value) -> str:
-    if not isinstance(step, dict):
-        return "-"
-    who = actor(str(step["client_id"]), str(step["host"])) + (f" at {step['host']}" if step["host"] else "")
-    return f"{step['cause']} by {who}, {moment(step['at_ms'])}"
-
-
-_FREE = (
-    Column("Topic", "topic"),
-    Column("Partition", "partition"),
-    Column("Committed readers get up to", "last_stable_offset"),
-    Column("End of the log", "high_watermark"),
-    Column("Undecided offsets", "undecided_offsets"),
-    Column("Next", "next_event"),
-)
-_BLOCKED = (
-    *_FREE[:-1],
-    Column("In the way", "transactional_id"),
-    Column("State", "state", mark=marked_words(bad=["hanging"])),
-    Column("Producer id", "producer_id"),
-    Column("Producer epoch", "producer_epoch"),
-    Column("Its first offset here", "start_offset"),
-    Column("Opened", "start_ms", moment),
-    Column("Age", "age_ms", duration, mark=marked_if(CellMark.WARNING, above=OLD_MS)),
-    Column("Time left", "time_left_ms", duration),
-    Column("Last step", "last_step", _last_step),
-    Column("Next", "next_event"),
-)

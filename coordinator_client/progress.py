@@ -125,6 +125,14 @@ class WorkProgress:
         return f"{amount:.1f} {_SIZES[-1]}"
 
 
+def rate_and_left(done: int, left: int, elapsed_ms: int) -> str:
+    """Return the rate of a step and the time for what is left, as in "500/s, 8s left". Empty if that is under two
+    seconds."""
+    if done <= 0 or left * elapsed_ms < done * FIRST_MS:
+        return ""
+    return f"{done * 1_000 // max(1, elapsed_ms):,}/s, {_span(left * elapsed_ms / done / 1_000)} left"
+
+
 def _span(seconds: float) -> str:
     """Return a time as its two largest units: 12s, 4m05s, 2h10m."""
     whole = round(seconds)

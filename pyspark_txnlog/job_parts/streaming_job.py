@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coordinator_client.clock import SystemClock
 from coordinator_client.errors import TransactionError
+from coordinator_client.progress import rate_and_left
 from coordinator_client.settings import RAISE
 from coordinator_client.transport.connection import Connection
 from pyspark_txnlog.bounds import EARLIEST
@@ -251,7 +252,9 @@ class _Run:
         self.at, self._last_batch = end, progress["batchId"]
         behind = sum(found.offset_count for found in ranges_between(end, latest))
         read = sum(counts)
-        return f"micro-batch {self._last_batch}: {read:,} read, {offsets - read:,} hidden, {behind:,} offsets behind"
+        pace = rate_and_left(offsets, behind, progress.get("durationMs", {}).get("triggerExecution", 0))
+        told = f"micro-batch {self._last_batch}: {read:,} read, {offsets - read:,} hidden, {behind:,} offsets behind"
+        return f"{told}, {pace}" if pace else told
 
     def accounted(self, say: Callable[[str], None]) -> list[OffsetRange]:
         """Return the ranges of this run, for topics that are the same as at its start. For other topics there is no log

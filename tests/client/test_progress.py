@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from coordinator_client.progress import ProgressShown, WorkProgress
+from coordinator_client.progress import ProgressShown, WorkProgress, rate_and_left
 from tests.harness.manual_clock import ManualClock
 
 
@@ -87,3 +87,10 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 
 def test_work_that_stands_still_has_no_time_left() -> None:
     assert "left" not in worked((2_000, 0), total=5)
+
+
+def test_a_step_tells_the_rate_and_the_time_for_what_is_left() -> None:
+    assert rate_and_left(1_000, 4_000, 2_000) == "500/s, 8s left"
+    assert rate_and_left(1_000, 999, 2_000) == ""
+    assert rate_and_left(0, 5, 2_000) == ""
+    assert rate_and_left(1_000, 4_000, 0) == ""

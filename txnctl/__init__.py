@@ -12,6 +12,10 @@ A command makes rows of plain values, and `output` prints them: as a table for p
 fails by `CommandFailed`, with a message for the person at the terminal and an exit status. Options that several
 commands share are in `commands/options`.
 
+What all commands have in common is done to the command line or to the tree of commands, and not in each of them.
+`commands/placing` lets options stand before and behind a command. `commands/completing` completes names from the server,
+and `commands/watching` has `--watch`. `tables` lays tables out, `live_screen` draws in place, and `top` is the live view.
+
 `txnctl --help` loads neither the SDK nor the store. So a command imports what it needs inside its function, or by
 `commands/late`.
 

@@ -57,6 +57,7 @@ from group_coordinator.services import GroupDependencies, GroupServices, ShareDe
 from group_coordinator.share_partitions.news import ShareNews
 from group_coordinator.share_partitions.places import SharePlaces, release_when_members_end
 from group_coordinator.share_partitions.sessions import ShareSessions
+from group_coordinator.share_partitions.transacted import AckPlacing, TransactedAcks
 from group_coordinator.topics import DeletedTopics
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.settings import TopicDefaults
@@ -424,6 +425,7 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
             store=base.store, catalog=catalog, authorizer=authorizer, checks=base.checks, damage=records.fetcher.damage
         ),
         offsets=TransactedGroups(base.group_router, catalog, authorizer),
+        shares=TransactedAcks(AckPlacing(base.group_router, catalog, catalog, authorizer), authorizer),
     )
     limits = base.config.limits
     service = TransactionService(

@@ -90,8 +90,8 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.TRANSACT: (
         _WRITE_ID,
         Ask(_P.WRITE, _TOPIC),
-        Ask(_P.READ, _GROUP, when="with offsets of groups"),
-        Ask(_P.READ, _TOPIC, when="of each topic with such offsets"),
+        Ask(_P.READ, _GROUP, when="with offsets of groups, or acknowledgements of share groups"),
+        Ask(_P.READ, _TOPIC, when="of each topic with such offsets or acknowledgements"),
     ),
     Method.PREPARE_TRANSACTION: (_WRITE_ID, Ask(_P.TWO_PHASE_COMMIT, _ID), _LAST_SEQUENCES),
     Method.DESCRIBE_TRANSACTIONS: _DESCRIBED,

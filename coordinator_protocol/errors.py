@@ -335,7 +335,11 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
         ErrorClass.ABORT,
     ),
     # The lock on a record has expired, or the group is gone: another worker gets the records, so the results must go.
-    ((Method.TXN_SHARE_ACKNOWLEDGE,), (_C.INVALID_RECORD_STATE, _C.GROUP_ID_NOT_FOUND), ErrorClass.ABORT),
+    (
+        (Method.TXN_SHARE_ACKNOWLEDGE, Method.TRANSACT),
+        (_C.INVALID_RECORD_STATE, _C.GROUP_ID_NOT_FOUND),
+        ErrorClass.ABORT,
+    ),
     (
         (Method.END_TXN, Method.PREPARE_TRANSACTION, Method.SEAL_MEMBER, Method.COMMIT_BATCH),
         (_C.TRANSACTION_ABORTABLE,),

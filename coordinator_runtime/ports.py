@@ -230,6 +230,21 @@ class GroupWrite(Protocol):
         A marker with a greater number than `last` settles them; `marker`, if given, does so at once. No reply."""
 
 
+class ShareWrite(Protocol):
+    """Acknowledgements that a Transact brings for one share group. Refusals name the group."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def shares(self) -> frozenset[tuple[str, int]]:
+        """Group and ordinal of the share partitions."""
+
+    def hold(self, last: OutcomeNumber) -> Operation:
+        """Return an operation that lets the records wait for the marker of the transaction, which the share partitions
+        are in by then. A marker with a greater number than `last` settles them. No reply."""
+
+
 class OpenInPartition(Struct, frozen=True):
     """A transaction with records in a partition and without a marker there, as the partition knows it."""
 
@@ -497,6 +512,15 @@ class NamedOffset(Struct, frozen=True):
     committed_offset: int
     leader_epoch: int | None
     metadata: str
+
+
+class GroupAcknowledgements(Struct, frozen=True):
+    """Acknowledgements of records of one share group."""
+
+    group_id: str
+    committer: Committer
+    partitions: tuple[tuple[PartitionName, tuple[tuple[int, int, Sequence[int]], ...]], ...]
+    """Partitions, each with first offset, last offset and types of its batches."""
 
 
 class GroupOffsets(Struct, frozen=True):

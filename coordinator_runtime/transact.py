@@ -18,12 +18,14 @@ from coordinator_runtime.ports import (
     CallContext,
     ClientBatch,
     EndIdentity,
+    GroupAcknowledgements,
     GroupOffsets,
     GroupWrite,
     Membership,
     PartitionName,
     PartitionRef,
     PartitionWrite,
+    ShareWrite,
 )
 
 NO_OFFSET: Final = -1
@@ -83,3 +85,13 @@ class TransactedOffsets(Protocol):
     ) -> Sequence[GroupWrite]:
         """Place the offsets. Raises Refused for offsets that no group would take, and for groups and topics that the
         caller may not use."""
+
+
+class TransactedShares(Protocol):
+    """The part of share groups. Refusals name the group."""
+
+    def place(
+        self, groups: Sequence[GroupAcknowledgements], membership: Membership, context: CallContext
+    ) -> Sequence[ShareWrite]:
+        """Place the acknowledgements. Raises Refused for those that no share partition would take, and for groups that
+        the caller may not use. Topics are refused by the operation, because the catalog may change until then."""

@@ -35,7 +35,7 @@ from coordinator_runtime.decision import (
     Unpark,
 )
 from coordinator_runtime.participants import MarkerPort, ShareKey
-from coordinator_runtime.ports import GroupWrite, OutcomeNumber, PartitionWrite
+from coordinator_runtime.ports import GroupWrite, OutcomeNumber, PartitionWrite, ShareWrite
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.records import TransactionChanged, TransactionForgotten, TransactionRanThrough, TransactionStepped
@@ -75,13 +75,15 @@ class Contribution(Struct, frozen=True):
 
     partitions: Sequence[PartitionWrite] = ()
     groups: Sequence[GroupWrite] = ()
+    shares: Sequence[ShareWrite] = ()
 
     def operations(self, last: OutcomeNumber, marker: Marker | None) -> list[Operation]:
         """Return the operations that write it, to partitions first. If there is a marker, each also ends the
-        transaction in its participant. `last` is the number of the id's last outcome."""
+        transaction in its participant, except for shares. `last` is the number of the id's last outcome."""
         return [
             *[write.append(last.coordinator_shard, marker) for write in self.partitions],
             *[write.hold(last, marker) for write in self.groups],
+            *[write.hold(last) for write in self.shares],
         ]
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.ports import ClientBatch, GroupOffsets, PartitionName, PartitionRef
+from coordinator_runtime.ports import ClientBatch, GroupAcknowledgements, GroupOffsets, PartitionName, PartitionRef
 from txn_coordinator.state import Identity, Transaction
 from txn_coordinator.steps import StoredStep
 
@@ -113,6 +113,7 @@ class Transact(OfProducer, frozen=True):
     outcome: Outcome
     batches: Sequence[ClientBatch] = ()
     groups: Sequence[GroupOffsets] = ()
+    shares: Sequence[GroupAcknowledgements] = ()
 
 
 class TransactionFilter(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from coordinator_runtime.decision import (
     Turn,
     once_durable,
 )
+from coordinator_runtime.participants import ShareKey
 from coordinator_runtime.pending import Pending, all_of, failed, settled
 from coordinator_runtime.ports import (
     Authorizer,
@@ -45,7 +46,13 @@ from coordinator_runtime.ports import (
     require_by_id,
 )
 from coordinator_runtime.runtime import Runtime, write_checked
-from coordinator_runtime.transact import NO_OFFSET, PlacedBatches, TransactedOffsets, TransactedPartitions
+from coordinator_runtime.transact import (
+    NO_OFFSET,
+    PlacedBatches,
+    TransactedOffsets,
+    TransactedPartitions,
+    TransactedShares,
+)
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Contribution, Ended, Transacted
 from txn_coordinator.requests import (
@@ -76,6 +83,7 @@ class TransactionPorts:
     sequences: PartitionSequences
     partitions: TransactedPartitions
     offsets: TransactedOffsets
+    shares: TransactedShares
 
 
 class TransactResult(Struct, frozen=True):
@@ -394,14 +402,16 @@ class TransactionService:
         partitions, offsets = self.ports.partitions, self.ports.offsets
         placed = partitions.place(command.batches, membership, context)
         groups = offsets.place(command.groups, membership, context) if command.groups else ()
+        shares = self.ports.shares.place(command.shares, membership, context) if command.shares else ()
         additions = adding.Additions(
             partitions=frozenset(write.ordinal for write in placed.partitions),
             groups=frozenset(write.group_id for write in groups),
+            shares=frozenset(ShareKey(*share) for write in shares for share in write.shares),
         )
         request = transacting.TransactRequest(
             transactional_id, identity, command.outcome, context.request_id, additions
         )
-        transact = PlacedTransact(request, Contribution(placed.partitions, groups), placed.refusal)
+        transact = PlacedTransact(request, Contribution(placed.partitions, groups, shares), placed.refusal)
         operation = Operation(
             self.shard_key(transactional_id), lambda shard, turn: shard.decide_transact(transact, turn)
         )
@@ -431,8 +441,9 @@ class TransactionService:
         self._check_caller(command.transactional_id, context)
         for topic in {target.topic for target in placed.targets if target.topic}:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
-        for group in command.groups:
-            require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group.group_id)
+        group_ids = [*(each.group_id for each in command.groups), *(each.group_id for each in command.shares)]
+        for group_id in group_ids:
+            require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
 
     def _begins(self, transacted: Transacted, command: Transact, placed: PlacedBatches) -> dict[int, int]:
         """Return the offset at which the transaction begins in each partition, by ordinal. If a partition has forgotten

@@ -111,9 +111,13 @@ class Sender:
     def fits_one_request(self) -> bool:
         """True if everything that was not sent can go with the commit, in one Transact. All batches must be cut."""
         bytes_max = self._plan.transact_bytes
-        if bytes_max <= 0 or self.acknowledgements or not self.waiting.fits_one_request(bytes_max):
+        if bytes_max <= 0 or not self.waiting.fits_one_request(bytes_max):
             return False
-        return not self.offsets or len({offsets.metadata.group_id for offsets in self.offsets}) == len(self.offsets)
+        groups = [
+            *(each.metadata.group_id for each in self.offsets),
+            *(each.group_id for each in self.acknowledgements),
+        ]
+        return len(set(groups)) == len(groups)
 
     @property
     def has_ready(self) -> bool:
@@ -147,6 +151,8 @@ class Sender:
         self.transacted = self.waiting.take(identity, request.batches)
         while self.offsets:
             fill_offsets(request.groups.add(), self.offsets.popleft())
+        while self.acknowledgements:
+            fill_acknowledgements(request.shares.add(), self.acknowledgements.popleft())
         return request
 
     def note_offsets(self, reply: txn.TransactResponse) -> None:
@@ -346,14 +352,19 @@ def txn_share_acknowledge_request(
         transactional_id=plan.transactional_id,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
-        group_id=acks.group_id,
-        member_id=acks.member_id,
-        member_epoch=acks.member_epoch,
     )
+    fill_acknowledgements(request, acks)
+    return request
+
+
+def fill_acknowledgements(
+    request: share.TxnShareAcknowledgeRequest | txn.TransactShares, acks: TransactionAcknowledgements
+) -> None:
+    """Fill in the acknowledgements, and the member that gives them."""
+    request.group_id, request.member_id, request.member_epoch = acks.group_id, acks.member_id, acks.member_epoch
     for name, types in acks.types.items():
         topic_id = acks.topic_ids[name]
         fill(request.partitions.add(topic=name.topic, topic_id=topic_id, partition=name.partition), types)
-    return request
 
 
 def fill_offsets(request: group.TxnOffsetCommitRequest | txn.TransactOffsets, offsets: TransactionOffsets) -> None:

@@ -8,11 +8,14 @@ Source: spec groups 6.5, 4.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from coordinator_protocol.errors import Refused
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
 from coordinator_runtime.decision import (
     CATALOG_KEY,
@@ -28,6 +31,8 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
+    GroupAcknowledgements,
+    Membership,
     OutcomeNumber,
     PartitionRef,
     Permission,
@@ -41,15 +46,17 @@ from coordinator_runtime.share_ports import PartitionHomes
 from coordinator_runtime.transact import PartRefused
 from group_coordinator.committed.decisions import check_identity, check_names
 from group_coordinator.committed.service import Placing
+from group_coordinator.shard import GroupShard
 from group_coordinator.share.decisions import decide_check_member
 from group_coordinator.share_partitions.decisions import decide_acknowledge_in_transaction
 from group_coordinator.share_partitions.places import share_shard
-from group_coordinator.share_partitions.requests import TxnAcknowledge, TxnShareAcknowledge
+from group_coordinator.share_partitions.requests import PartitionAcks, TxnAcknowledge, TxnShareAcknowledge
 from group_coordinator.share_partitions.rules import AckBatch, check_transactional_batches
 from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import AcknowledgingTransaction
 
-_Placed = tuple[PartitionRef, tuple[AckBatch, ...]]
+PlacedAcks = tuple[PartitionRef, tuple[AckBatch, ...]]
+"""A partition, and the acknowledgements of its records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +74,8 @@ class TxnShareService:
 
     def __init__(self, runtime: Runtime, group_router: ShardRouter, ports: TxnSharePorts) -> None:
         self._runtime = runtime
-        self._group_router = group_router
         self._ports = ports
-        self._placing = Placing(ports.catalog, ports.authorizer)
+        self._placing = AckPlacing(group_router, ports.catalog, ports.homes, ports.authorizer)
 
     def acknowledge(self, command: TxnShareAcknowledge, context: CallContext) -> Pending[None]:
         """Let records wait for the end of a transaction: those of all partitions, or none.
@@ -90,16 +96,9 @@ class TxnShareService:
 
         ask()
         check_transactional_id(membership.transactional_id)
-        check_group_id(group_id)
-        check_identity(membership)
-        check_names([each.name for each in command.partitions])
-        for each in command.partitions:
-            try:
-                check_transactional_batches(each.batches)
-            except Refused as refusal:
-                raise PartRefused.naming(each.name, refusal) from refusal
+        _check_acknowledgements(command)
         try:
-            placed = self._place(command, context)
+            placed = self._placing.place(command.partitions, context)
         except Refused as refusal:
             # It may rest on a change of the catalog that is not durable yet.
             return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
@@ -114,17 +113,28 @@ class TxnShareService:
         operation = self._ports.verifier.add_shares(
             membership,
             frozenset(ShareKey(group_id, ref.ordinal) for ref, _batches in placed),
-            partial(self._acknowledge, command, placed),
+            partial(self._placing.acknowledge, command, placed),
             verified_group=group_id if context.client_txn_version == 1 else None,
         )
         park_key = TransactionInTheWay(membership.transactional_id)
         return self._runtime.write(operation, context, park_key=park_key, ask_again=ask_again)
 
-    def _place(self, command: TxnShareAcknowledge, context: CallContext) -> list[_Placed]:
+
+class AckPlacing:
+    """Places acknowledgements of a transaction: checks them, finds their share partitions, and lets records wait."""
+
+    def __init__(
+        self, group_router: ShardRouter, catalog: TopicCatalog, homes: PartitionHomes, authorizer: Authorizer
+    ) -> None:
+        self._group_router = group_router
+        self._homes = homes
+        self._placing = Placing(catalog, authorizer)
+
+    def place(self, partitions: Iterable[PartitionAcks], context: CallContext) -> list[PlacedAcks]:
         """Return the partitions with their acknowledgements. Raises Refused for the first one that does not exist, or
-        that the caller may not read."""
-        placed: list[_Placed] = []
-        for each in command.partitions:
+        that the caller may not read. It may rest on a change of the catalog that is not durable yet."""
+        placed: list[PlacedAcks] = []
+        for each in partitions:
             (ref,) = self._placing.place([each.name], Permission.READ, context)
             if isinstance(ref, Refused):
                 raise PartRefused.naming(each.name, ref)
@@ -132,7 +142,7 @@ class TxnShareService:
                 placed.append((ref, each.batches))
         return placed
 
-    def _acknowledge(self, command: TxnShareAcknowledge, placed: Sequence[_Placed], last: OutcomeNumber) -> Decision:
+    def acknowledge(self, command: TxnShareAcknowledge, placed: Iterable[PlacedAcks], last: OutcomeNumber) -> Decision:
         """Return the decision once the share partitions are in the transaction, whose id has this last outcome."""
         membership, committer, group_id = command.membership, command.committer, command.group_id
         member = Operation(
@@ -151,8 +161,17 @@ class TxnShareService:
             )
         )
 
+    def operation(self, command: TxnShareAcknowledge, placed: Iterable[PlacedAcks], last: OutcomeNumber) -> Operation:
+        """Return the operation of `acknowledge`, whose refusals name the group."""
+
+        def decide(_shard: GroupShard, _turn: Turn) -> Decision:
+            decision = self.acknowledge(command, placed, last)
+            return replace(decision, joins=tuple(_naming(command.group_id, each) for each in decision.joins))
+
+        return Operation(self._group_router.shard_key(command.group_id), decide)
+
     def _pending(self, group_id: str, ref: PartitionRef, command: TxnAcknowledge) -> Operation:
-        number = self._ports.homes.shard_number(ref.ordinal)
+        number = self._homes.shard_number(ref.ordinal)
         if number is None:
             # The topic was deleted while the call waited. One of the same name has other records.
             return once_durable(CATALOG_KEY, PartRefused.naming(ref, unknown_topic_id(ref.topic_id)))
@@ -165,3 +184,84 @@ class TxnShareService:
                 raise PartRefused.naming(ref, refusal) from refusal
 
         return Operation(share_shard(number), decide)
+
+
+def _naming(group_id: str, operation: Operation) -> Operation:
+    """Return the operation with refusals that name the group."""
+
+    def decide(shard: Any, turn: Turn) -> Decision:  # noqa: ANN401  as `Operation.decide`
+        try:
+            return operation.decide(shard, turn)
+        except Refused as refusal:
+            raise PartRefused.naming(group_id, refusal) from refusal
+
+    return Operation(operation.shard, decide)
+
+
+def _check_acknowledgements(command: TxnShareAcknowledge) -> None:
+    """Raise Refused for a request that no state allows. That of a partition names it."""
+    check_group_id(command.group_id)
+    check_identity(command.membership)
+    check_names([each.name for each in command.partitions])
+    for each in command.partitions:
+        try:
+            check_transactional_batches(each.batches)
+        except Refused as refusal:
+            raise PartRefused.naming(each.name, refusal) from refusal
+
+
+class BroughtAcks:
+    """Acknowledgements of one share group in a Transact. Implements `coordinator_runtime.ports.ShareWrite`."""
+
+    __slots__ = ("_command", "_placed", "_placing", "_refusal", "group_id", "shares")
+
+    def __init__(
+        self, placing: AckPlacing, command: TxnShareAcknowledge, placed: Sequence[PlacedAcks], refusal: Refused | None
+    ) -> None:
+        self._placing = placing
+        self._command = command
+        self._placed = placed
+        self._refusal = refusal
+        self.group_id = command.group_id
+        self.shares = frozenset((command.group_id, ref.ordinal) for ref, _batches in placed)
+
+    def hold(self, last: OutcomeNumber) -> Operation:
+        """Return the operation that lets the records wait for the marker."""
+        if self._refusal is not None:
+            return once_durable(CATALOG_KEY, PartRefused.naming(self.group_id, self._refusal))
+        return self._placing.operation(self._command, self._placed, last)
+
+
+class TransactedAcks:
+    """Implements `coordinator_runtime.transact.TransactedShares`."""
+
+    def __init__(self, placing: AckPlacing, authorizer: Authorizer) -> None:
+        self._placing = placing
+        self._authorizer = authorizer
+
+    def place(
+        self, groups: Sequence[GroupAcknowledgements], membership: Membership, context: CallContext
+    ) -> Sequence[BroughtAcks]:
+        """Return the acknowledgements of a request, one for each group.
+
+        Raises Refused: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST, and as `check_names` and
+        `rules.check_transactional_batches`."""
+        found: dict[str, BroughtAcks] = {}
+        for each in groups:
+            group_id = each.group_id
+            acks = [PartitionAcks(name, tuple(map(AckBatch._make, batches))) for name, batches in each.partitions]
+            command = TxnShareAcknowledge(group_id, each.committer, membership, tuple(acks))
+            try:
+                check_group_id(group_id)
+                require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+                if group_id in found:
+                    raise Refused(ErrorCode.INVALID_REQUEST, f"group {group_id!a} is named twice; name it once")
+                _check_acknowledgements(command)
+            except Refused as refusal:
+                raise PartRefused.naming(group_id, refusal) from refusal
+            try:
+                placed, missing = self._placing.place(acks, context), None
+            except Refused as refusal:
+                placed, missing = [], refusal
+            found[group_id] = BroughtAcks(self._placing, command, placed, missing)
+        return list(found.values())

@@ -13,6 +13,7 @@ from typing import Any
 from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import share_pb2 as share
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.encodings import decode_records
 from coordinator_protocol.errors import ErrorClass, ErrorCode, error_class
@@ -357,6 +358,8 @@ class FakeServer:
             self._append(shim, batch, log.ProduceResult())
         for offsets in request.groups:
             self._take_offsets(request, offsets)
+        for acknowledged in request.shares:
+            self._take_acknowledgements(request, acknowledged)
         self._finish(mapping, committed=request.committed)
         mapping.transact_id = request.header.request_id
         return mapping
@@ -372,6 +375,20 @@ class FakeServer:
         for verdict in (reply, *reply.results):
             if verdict.error_code:
                 raise Refusal(ErrorCode(verdict.error_code))
+
+    def _take_acknowledgements(self, request: txn.TransactRequest, shares: txn.TransactShares) -> None:
+        acks = share.TxnShareAcknowledgeRequest(
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            group_id=shares.group_id,
+            member_id=shares.member_id,
+            member_epoch=shares.member_epoch,
+            partitions=shares.partitions,
+        )
+        reply = self._handlers[Method.TXN_SHARE_ACKNOWLEDGE](acks)
+        if reply.error_code:
+            raise Refusal(ErrorCode(reply.error_code))
 
     def _check_last_sequences(self, request: txn.EndTxnRequest | txn.PrepareTransactionRequest) -> None:
         for last in request.last_sequences:

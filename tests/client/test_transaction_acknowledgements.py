@@ -21,11 +21,13 @@ class WorkerCluster(ShareCluster):
 
     def __init__(self) -> None:
         super().__init__()
+        self.sent_alone_or_not: list[share.TxnShareAcknowledgeRequest] = []
         self.world.server.topics["out"] = 1
         self.world.server.handle(Method.TXN_SHARE_ACKNOWLEDGE, self.txn_acknowledge)
         self.group.append(0, b"a", b"b", b"c")
 
     def txn_acknowledge(self, request: share.TxnShareAcknowledgeRequest) -> share.TxnShareAcknowledgeResponse:
+        self.sent_alone_or_not.append(request)
         reply = share.TxnShareAcknowledgeResponse()
         self.world.server.ids[request.transactional_id].state = "Ongoing"
         for asked in request.partitions:
@@ -40,7 +42,8 @@ class WorkerCluster(ShareCluster):
         return reply
 
     def sent(self) -> list[share.TxnShareAcknowledgeRequest]:
-        return self.world.requests(Method.TXN_SHARE_ACKNOWLEDGE)
+        """The acknowledgements, in requests of their own or in those that commit."""
+        return self.sent_alone_or_not
 
 
 @pytest.fixture

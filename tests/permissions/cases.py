@@ -162,6 +162,16 @@ TRANSACTIONS: Final = (
         (WRITE_ID, WRITE_TOPIC, READ_GROUP, READ_TOPIC),
     ),
     Case(
+        "Transact with acknowledgements",
+        lambda front, n: _transact(
+            front,
+            n,
+            batches=[batch(n, base_sequence=1)],
+            shares=[_txn.TransactShares(group_id=n.shares, member_id="m1", member_epoch=1, partitions=[_shared(n)])],
+        ),
+        (WRITE_ID, WRITE_TOPIC, READ_GROUP, READ_TOPIC),
+    ),
+    Case(
         "DescribeTransactions",
         lambda _front, n: _txn.DescribeTransactionsRequest(transactional_ids=[n.id], history_limit=10),
         (one(_P.DESCRIBE, _I),),

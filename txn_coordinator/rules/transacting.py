@@ -48,7 +48,7 @@ def judge_transact(
             f"the transaction of {current.transactional_id!a} before this one was ended under the same request_id; "
             "every transaction needs its own, and only its retries have it too",
         )
-    if request.additions.partitions or request.additions.groups:
+    if request.additions.partitions or request.additions.groups or request.additions.shares:
         added = with_additions(current, request.additions, now_ms=now_ms, limits=limits, client_txn_version=2)
         return current if added is None else added
     return current

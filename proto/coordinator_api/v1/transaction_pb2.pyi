@@ -9,6 +9,7 @@ from collections import abc as _abc
 from coordinator_api.v1 import common_pb2 as _common_pb2
 from coordinator_api.v1 import group_pb2 as _group_pb2
 from coordinator_api.v1 import log_pb2 as _log_pb2
+from coordinator_api.v1 import share_pb2 as _share_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -1233,6 +1234,7 @@ class TransactRequest(_message.Message):
     BATCHES_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     producer_id: _builtins.int
     """Identity that the last InitProducerId, EndTxn or Transact returned."""
@@ -1261,6 +1263,12 @@ class TransactRequest(_message.Message):
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactOffsets]:
         """Offsets that become visible when the transaction commits, as in TxnOffsetCommit. A group may be named once."""
 
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactShares]:
+        """Records of share groups that are acknowledged with the transaction, as in TxnShareAcknowledge. A group may be named
+        once.
+        """
+
     def __init__(
         self,
         *,
@@ -1271,16 +1279,48 @@ class TransactRequest(_message.Message):
         batches: _abc.Iterable[_log_pb2.PartitionBatch] | None = ...,
         groups: _abc.Iterable[Global___TransactOffsets] | None = ...,
         committed: _builtins.bool | None = ...,
+        shares: _abc.Iterable[Global___TransactShares] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "batches", b"batches", "committed", b"committed", "groups", b"groups", "header", b"header", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "batches", b"batches", "committed", b"committed", "groups", b"groups", "header", b"header", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "shares", b"shares", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
     _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
 
 Global___TransactRequest: _TypeAlias = TransactRequest  # noqa: Y015
+
+@_typing.final
+class TransactShares(_message.Message):
+    """Acknowledgements of one share group; the fields have the meaning that they have in TxnShareAcknowledgeRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    member_id: _builtins.str
+    member_epoch: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_share_pb2.SharePartition]: ...
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        member_id: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        partitions: _abc.Iterable[_share_pb2.SharePartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactShares: _TypeAlias = TransactShares  # noqa: Y015
 
 @_typing.final
 class TransactOffsets(_message.Message):
@@ -1355,7 +1395,9 @@ class TransactResponse(_message.Message):
 
     @_builtins.property
     def group_results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactGroupResult]:
-        """Only for a refused request: one per group, in the order sent, with an error like the results."""
+        """Only for a refused request: one per group, in the order sent, with an error like the results. First those with
+        offsets, then share groups.
+        """
 
     def __init__(
         self,

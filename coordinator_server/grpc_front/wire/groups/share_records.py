@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from coordinator_api.v1 import share_pb2
+from coordinator_api.v1 import share_pb2, transaction_pb2
 from coordinator_protocol.methods import Method
 from coordinator_protocol.wire import bytes_field, field_prefix
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, Committer, Membership, PartitionName
+from coordinator_runtime.ports import CallContext, Committer, GroupAcknowledgements, Membership, PartitionName
 from coordinator_server.grpc_front.wire.edge import set_error, unchecked_names
 from coordinator_server.grpc_front.wire.log.fetch_edge import RecordsAnswer, accepted_encodings_of
 from group_coordinator.share_partitions.requests import (
@@ -73,6 +73,13 @@ class TxnShareServicer:
             _acknowledgements(request.partitions),
         )
         return self._service.acknowledge(command, context).map(lambda _done: share_pb2.TxnShareAcknowledgeResponse())
+
+
+def transacted_shares(message: transaction_pb2.TransactShares) -> GroupAcknowledgements:
+    """Return the acknowledgements that a Transact brings for one share group."""
+    acks = _acknowledgements(message.partitions)
+    committer = Committer(message.member_id, message.member_epoch)
+    return GroupAcknowledgements(message.group_id, committer, tuple((each.name, each.batches) for each in acks))
 
 
 def _fetch(message: share_pb2.ShareFetchRequest) -> ShareFetch:

@@ -26,6 +26,7 @@ from coordinator_server.grpc_front.wire.edge import (
     unchecked_names,
 )
 from coordinator_server.grpc_front.wire.groups.committed import transacted_offsets
+from coordinator_server.grpc_front.wire.groups.share_records import transacted_shares
 from coordinator_server.grpc_front.wire.log.servicer import client_batch, fast_batches
 from txn_coordinator import requests
 from txn_coordinator.outcomes import Ended
@@ -169,7 +170,7 @@ class FastTransact(OnFastPath):
     def take(self, request: transaction_pb2.TransactRequest, context: CallContext) -> bytes | None:
         """Return the answer to a call of the common shape, else None. Raises Refused for an invalid partition or
         offset."""
-        if not request.committed:
+        if not request.committed or request.shares:
             return None
         batches = fast_batches(request.batches)
         if batches is None:
@@ -288,6 +289,7 @@ def transact_command(request: transaction_pb2.TransactRequest) -> requests.Trans
         outcome_of(request),
         [client_batch(item) for item in request.batches],
         [transacted_offsets(group) for group in request.groups] if request.groups else (),
+        [transacted_shares(group) for group in request.shares] if request.shares else (),
     )
 
 
@@ -324,9 +326,10 @@ def transact_refused(request: transaction_pb2.TransactRequest, error: Exception)
     for batch in request.batches:
         result = response.results.add(topic=batch.topic, topic_id=batch.topic_id, partition=batch.partition)
         set_item_error(result, Method.TRANSACT, error if _is_named(batch, part) else others, error)
-    for group in request.groups:
-        told = response.group_results.add(group_id=group.group_id)
-        set_item_error(told, Method.TRANSACT, error if group.group_id == part else others, error)
+    group_ids = [*(each.group_id for each in request.groups), *(each.group_id for each in request.shares)]
+    for group_id in group_ids:
+        told = response.group_results.add(group_id=group_id)
+        set_item_error(told, Method.TRANSACT, error if group_id == part else others, error)
     return response
 
 

@@ -329,7 +329,7 @@ def _foundation(
         leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
         shares=shares,
         share_news=ShareNews(runtime),
-        sessions=ShareSessions(),
+        sessions=ShareSessions(config.groups.share_sessions_max),
     )
 
 

@@ -98,6 +98,7 @@ class ErrorCode(IntEnum):
     FENCED_STATE_EPOCH = 124
     INVALID_REGULAR_EXPRESSION = 128
     STREAMS_INVALID_TOPOLOGY = 130
+    SHARE_SESSION_LIMIT_REACHED = 133
 
 
 def error_name(code: int) -> str:
@@ -218,6 +219,7 @@ _DEFAULT_CODES: Final[Mapping[ErrorClass, tuple[ErrorCode, ...]]] = MappingProxy
             _C.UNSTABLE_OFFSET_COMMIT,
             _C.THROTTLING_QUOTA_EXCEEDED,
             _C.UNRELEASED_INSTANCE_ID,
+            _C.SHARE_SESSION_LIMIT_REACHED,
         ),
         ErrorClass.REFRESH: (
             _C.LEADER_NOT_AVAILABLE,

@@ -67,6 +67,8 @@ class GroupConfig:
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_metadata_refresh_ms: int = 300_000
     share_size_max: int = 200
+    share_sessions_max: int = 10_000
+    """Maximum number of share sessions of the server, in all groups together."""
     share_session_timeout_ms: int = 45_000
     share_session_timeout_ms_min: int = 45_000
     share_session_timeout_ms_max: int = 60_000

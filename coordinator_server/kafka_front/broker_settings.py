@@ -91,6 +91,7 @@ def _of_groups(groups: GroupConfig) -> Iterable[tuple[str, object, ValueType]]:
         ("group.consumer.assignors", ",".join(groups.consumer_assignors), _LIST),
         ("group.consumer.migration.policy", groups.consumer_migration_policy.value, _S),
         ("group.share.max.size", groups.share_size_max, _I),
+        ("group.share.max.share.sessions", groups.share_sessions_max, _I),
         *_bounded("share", "session.timeout.ms", groups.share_session),
         *_bounded("share", "heartbeat.interval.ms", groups.share_heartbeat),
         *_bounded("share", "record.lock.duration.ms", groups.share_record_lock),

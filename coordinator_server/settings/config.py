@@ -194,6 +194,11 @@ class Config(AccessConfig):
     """Maximum number of members of a share group. Too large: each one that joins or leaves changes the assignment of
     many."""
 
+    group_share_sessions_max: Positive = 10_000
+    """Maximum number of share sessions of this server, one for each member that fetches. Beyond it a new one is refused
+    with SHARE_SESSION_LIMIT_REACHED, and tried again. Kafka: 2,000. Too small: members wait for others to leave. Too
+    large: each takes memory, with 200 bytes for a partition."""
+
     group_share_session_timeout_ms: Positive = 45_000
     """Silence after which a member of a share group is removed, and its records are delivered to others. Too small:
     pauses cost deliveries. Too large: the records of a dead member wait until their locks end."""
@@ -517,6 +522,7 @@ class Config(AccessConfig):
             consumer_assignment_interval_ms=self.group_consumer_assignment_interval_ms,
             consumer_regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
             share_size_max=self.group_share_size_max,
+            share_sessions_max=self.group_share_sessions_max,
             share_session_timeout_ms=self.group_share_session_timeout_ms,
             share_session_timeout_ms_min=self.group_share_session_timeout_ms_min,
             share_session_timeout_ms_max=self.group_share_session_timeout_ms_max,

@@ -75,8 +75,8 @@ class SharePartitionService:
         acknowledgements.
 
         Errors of the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST,
-        SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID; and if the shard of
-        the group is not served."""
+        SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED, GROUP_ID_NOT_FOUND,
+        UNKNOWN_MEMBER_ID; and if the shard of the group is not served."""
         ask = partial(require, self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
         ask()
         _check_fetch(request)
@@ -140,7 +140,7 @@ class SharePartitionService:
         self, key: MemberKey, epoch: int, go_on: Callable[[ShareSession, ShareSettings], Pending[T]]
     ) -> Pending[T]:
         """Go on in the session of a request. A refusal that rests on the state of the group waits until that is on
-        disk. Raises Refused as `ShareSessions.take`."""
+        disk. Raises Refused as `ShareSessions.take` and `ShareSessions.open`."""
         session = None if epoch == INITIAL_EPOCH else self.sessions.take(key, epoch)
         try:
             membership = self._members.membership(key)

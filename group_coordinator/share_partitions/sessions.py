@@ -1,7 +1,8 @@
 """Share sessions: the partitions that a member fetches from, and the epoch that counts its requests.
 
-They are in memory only. A session ends with its membership, and when there are too many: then the one goes that was
-idle for longest. Its member begins a new one, and keeps the records that it holds.
+They are in memory only. A session ends with its membership. Their number has a limit, beyond which none is begun. If
+they have too many partitions, the one ends that was idle for longest. Its member begins a new one, and keeps the
+records that it holds.
 
 Source: spec groups 6.2; KIP-932.
 """
@@ -20,7 +21,6 @@ INITIAL_EPOCH: Final = 0
 """Begins a session."""
 _EPOCH_MAX: Final = 0x7FFF_FFFF
 
-SESSIONS_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 1_000_000
 """Largest number of partitions in all sessions together: some 200 MB."""
 
@@ -68,7 +68,7 @@ class ShareSession:
 class ShareSessions:
     """All sessions of a server, those used longest ago first."""
 
-    def __init__(self, sessions_max: int = SESSIONS_MAX, partitions_max: int = PARTITIONS_MAX) -> None:
+    def __init__(self, sessions_max: int, partitions_max: int = PARTITIONS_MAX) -> None:
         self._sessions: dict[MemberKey, ShareSession] = {}
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
@@ -78,10 +78,14 @@ class ShareSessions:
         return len(self._sessions)
 
     def open(self, key: MemberKey) -> ShareSession:
-        """Begin a session in place of any that the member has."""
+        """Begin a session in place of any that the member has. Raises Refused SHARE_SESSION_LIMIT_REACHED."""
         self.end(key)
-        while len(self._sessions) >= self._sessions_max:
-            self._evict()
+        if len(self._sessions) >= self._sessions_max:
+            raise Refused(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"there are {self._sessions_max} share sessions, which is all this server takes "
+                "(group_share_sessions_max): try again when members have left",
+            )
         session = self._sessions[key] = ShareSession(key)
         return session
 

@@ -222,6 +222,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_FENCED_STATE_EPOCH: _ErrorCode.ValueType  # 124
     ERROR_CODE_INVALID_REGULAR_EXPRESSION: _ErrorCode.ValueType  # 128
     ERROR_CODE_STREAMS_INVALID_TOPOLOGY: _ErrorCode.ValueType  # 130
+    ERROR_CODE_SHARE_SESSION_LIMIT_REACHED: _ErrorCode.ValueType  # 133
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """Kafka's error codes, with Kafka's numbers. A server may send numbers that this list does not have yet."""
@@ -304,6 +305,7 @@ ERROR_CODE_INVALID_SHARE_SESSION_EPOCH: ErrorCode.ValueType  # 123
 ERROR_CODE_FENCED_STATE_EPOCH: ErrorCode.ValueType  # 124
 ERROR_CODE_INVALID_REGULAR_EXPRESSION: ErrorCode.ValueType  # 128
 ERROR_CODE_STREAMS_INVALID_TOPOLOGY: ErrorCode.ValueType  # 130
+ERROR_CODE_SHARE_SESSION_LIMIT_REACHED: ErrorCode.ValueType  # 133
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 class _IsolationLevel:

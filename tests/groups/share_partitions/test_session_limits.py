@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import PartitionRef
 from group_coordinator.share_partitions.sessions import MemberKey, ShareSession, ShareSessions
+from tests.harness.group_world import group_world
+from tests.harness.groups import GROUP, code
+from tests.harness.share_consumers import alter_shares, share_consumer
+from tests.harness.share_partitions import Shares
 
 
 def key(member_id: str) -> MemberKey:
@@ -23,31 +29,44 @@ def refusal(sessions: ShareSessions, member_id: str, epoch: int) -> ErrorCode:
     return refused.value.code
 
 
-def test_the_session_that_was_idle_for_longest_goes_first() -> None:
-    sessions = ShareSessions(sessions_max=2)
+def test_no_session_is_begun_beyond_the_limit() -> None:
+    sessions = ShareSessions(2)
     sessions.open(key("a"))
     sessions.open(key("b"))
-    sessions.take(key("a"), 1)
+    with pytest.raises(Refused) as refused:
+        sessions.open(key("c"))
+    assert refused.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert sessions.take(key("a"), 1).next_epoch == 2
+    sessions.open(key("a"))
+    sessions.end(key("b"))
     sessions.open(key("c"))
-    assert refusal(sessions, "b", 1) is ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert sessions.take(key("a"), 2).next_epoch == 3
     assert len(sessions) == 2
 
 
+def test_a_member_beyond_the_limit_is_told_and_comes_in_when_another_one_leaves() -> None:
+    world = group_world(topics={"t": 1}, share_sessions_max=1)
+    alter_shares(world, auto_offset_reset="earliest")
+    first, second = share_consumer(world, "a", "t"), share_consumer(world, "b", "t")
+    Shares(world, "t-0", GROUP).produce(1)
+    assert first.fetch() == {"t-0": [0]}
+    assert code(second.asks()) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    first.closes()
+    assert second.fetch() == {"t-0": [0]}
+
+
 def test_a_session_with_a_fetch_that_waits_stays_if_another_is_idle() -> None:
-    sessions = ShareSessions(sessions_max=2)
+    sessions = ShareSessions(10, partitions_max=2)
     told: list[str] = []
-    sessions.open(key("a")).on_end["fetch"] = lambda: told.append("a")
-    sessions.open(key("b"))
-    sessions.open(key("c")).on_end["fetch"] = lambda: told.append("c")
+    for name in ("a", "b", "c"):
+        sessions.add(sessions.open(key(name)), ref(0))
+        if name != "b":
+            sessions.take(key(name), 1).on_end["fetch"] = partial(told.append, name)
     assert refusal(sessions, "b", 1) is ErrorCode.SHARE_SESSION_NOT_FOUND
     assert not told
-    sessions.open(key("d"))
-    assert told == ["a"]
 
 
 def test_the_partitions_of_all_sessions_are_bounded_too() -> None:
-    sessions = ShareSessions(partitions_max=3)
+    sessions = ShareSessions(10, partitions_max=3)
     first, second = sessions.open(key("a")), sessions.open(key("b"))
     for number in range(2):
         sessions.add(first, ref(number))
@@ -63,7 +82,7 @@ def test_the_partitions_of_all_sessions_are_bounded_too() -> None:
 
 
 def test_the_epoch_after_the_greatest_is_one() -> None:
-    sessions = ShareSessions()
+    sessions = ShareSessions(10)
     session = sessions.open(key("a"))
     session.next_epoch = 0x7FFF_FFFF
     sessions.take(key("a"), 0x7FFF_FFFF)

@@ -1,7 +1,7 @@
 """`txnctl group unstick`: finds what holds a group up, shows the plan, and does it.
 
-A group is held up by a transaction that keeps its offsets or records pending, by a member that does not give up its
-partitions, or by a rebalance that waits for its leader. What ends by itself within a moment is left alone.
+A transaction may keep offsets or records of the group pending. A member may not give up its partitions, and a rebalance
+may wait for its leader. Holds that end by themselves within a moment are left alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GroupHold:
     cause: str
     action: HoldAction
     advice: str = ""
-    """What a person can do, if the command does nothing."""
+    """Advice for a person, if the command does nothing."""
     hanging: sdk.HangingListing | None = None
 
     def row(self, result: str) -> Row:
@@ -88,9 +88,9 @@ def unstick(
 ) -> None:
     """Find what holds a group up, and end it.
 
-    Shows the plan and asks first. Aborts transactions that keep offsets or records of the group pending, and removes
-    members that do not give up their partitions, or a leader that does not finish a rebalance. Such a member joins
-    again if it is alive. Status 1 if something is left that only a person may end."""
+    Shows the plan and asks first. Aborts transactions that keep offsets or records of the group pending. Removes members
+    that do not give up their partitions, and a leader that does not finish a rebalance. Such a member joins again if it
+    is alive. Status 1 if something is left that only a person may end."""
     from coordinator_client.clock import SystemClock
 
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:

@@ -137,11 +137,7 @@ def build(
     assignors = measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
     dependencies = _dependencies(config, quotas, assignors, backups, workers)
     core = assemble(runtime, opened.store, config.core_config(), dependencies)
-    core.log.records.fetcher.answer_limit = answers
-    core.log.records.fetcher.converter = RecordsConverter(payload_worker)
-    if opened.view is not None:
-        core.log.records.fetcher.reader = ReaderThreads(opened.view, partial(_on_loop, asyncio.get_running_loop()))
-    core.log.records.fetcher.on_work = core.log.positions.searches.on_work = reads.spent
+    _connect_reads(core, opened, answers, reads, payload_worker)
     recent = RecentEvents(clock)
     audit = AuditLog(clock, recent.beside(write_line))
     history = RateMemory(runtime, numbers.counters, numbers.transactions.levels)
@@ -311,6 +307,18 @@ def observe(
     core.log.removal.on_removed = numbers.log.removed
     fetcher.damage.on_found = observer.damage_found
     return shard_observer
+
+
+def _connect_reads(
+    core: Core, opened: OpenStore, answers: AnswerBytes, reads: FairReads, payload_worker: WorkerProcess
+) -> None:
+    """Give the reads of the log their limits, a worker for conversions, and threads if the engine wants them."""
+    fetcher = core.log.records.fetcher
+    fetcher.answer_limit = answers
+    fetcher.converter = RecordsConverter(payload_worker)
+    if opened.view is not None:
+        fetcher.reader = ReaderThreads(opened.view, partial(_on_loop, asyncio.get_running_loop()))
+    fetcher.on_work = core.log.positions.searches.on_work = reads.spent
 
 
 def _on_defect(numbers: ServerNumbers, defect: Exception) -> None:

@@ -203,6 +203,19 @@ _LOG_LINES: Final = (
         "warning",
         "Records of a share group were delivered as often as it allows, and never acknowledged; with advice.",
     ),
+    ("letters_written", "info", "Records that a share group gave up are in its dead-letter topic, with the `reason`."),
+    (
+        "letters_written_bare",
+        "warning",
+        "The same, without the records' content: it did not fit, or could not be read. Headers of each letter say why.",
+    ),
+    ("letters_delayed", "warning", "So many `letters` wait to be written into the dead-letter `topic`: `why`."),
+    ("letters_lost", "warning", "Records that a share group gave up have no letter; with advice."),
+    (
+        "letters_dropped",
+        "warning",
+        "So many `letters` were not written: their group or partition was deleted or reset.",
+    ),
     ("assignment_computed", "debug", "A consumer group has a target: `assignor`, `changed_members`."),
     ("assignment_failed", "error", "An `assignor` failed on a consumer group, which keeps the target that it has."),
     (

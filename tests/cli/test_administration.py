@@ -40,7 +40,6 @@ def test_a_partition_is_written_as_topic_and_number(text: str, place: tuple[str,
         (["abort", "--partition", "t-0", "--fence"], "--partition is for what no transactional id owns"),
         (["abort", "a", "--producer-id", "4"], "--producer-id belongs to --partition"),
         (["abort", "--partition", "t"], "write TOPIC-NUMBER"),
-        (["explain", "t-x"], "write TOPIC-NUMBER"),
         (["abort", "--older-than", "5"], "write 500ms, 30s"),
     ],
 )

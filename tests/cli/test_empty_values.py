@@ -14,11 +14,12 @@ from txnctl.cli import command_tree
 
 
 def taking_values(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every option and argument of every command, with an empty value."""
+    """Every option and argument of every command, with an empty value. The value of --watch may be left out, so a word
+    that is no interval belongs to the command."""
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             yield (*words, "")
-        elif not parameter.is_flag and "completion" not in parameter.name:
+        elif not parameter.is_flag and "completion" not in parameter.name and parameter.name != "watch_ms":
             yield (*words, parameter.opts[0], "")
     if isinstance(command, typer.core.TyperGroup):
         for name, each in command.commands.items():

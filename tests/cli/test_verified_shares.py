@@ -73,7 +73,7 @@ def wait_for_an_open_id(found: Shares, *, epochs: int = 0, shards: int = 0) -> M
 
 
 def write_a_state_of_a_newer_program(found: Shares) -> Mutation:
-    return written(found, found.key, replace(found.state, window=Window(0, b"\x0b", bytes(2))))
+    return written(found, found.key, replace(found.state, window=Window(0, b"\x0f", bytes(2))))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What blocks the committed readers of a partition, as rows and in words."""
+"""Transactions that block the committed readers of a partition, as rows and in words."""
 
 from __future__ import annotations
 

@@ -88,9 +88,9 @@ def unstick(
 ) -> None:
     """Find what holds a group up, and end it.
 
-    Shows the plan and asks first. Aborts transactions that keep offsets or records of the group pending. Removes members
-    that do not give up their partitions, and a leader that does not finish a rebalance. Such a member joins again if it
-    is alive. Status 1 if something is left that only a person may end."""
+    Shows the plan and asks first. Aborts transactions that keep offsets or records of the group pending. Removes
+    members that do not give up their partitions, and a leader that does not finish a rebalance. Such a member joins
+    again if it is alive. Status 1 if something is left that only a person may end."""
     from coordinator_client.clock import SystemClock
 
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:

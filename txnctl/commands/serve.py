@@ -83,8 +83,8 @@ def serve(
 ) -> None:
     """Run a server on a permanent directory.
 
-    Ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 3 if the directory is refused, 4 if the address is refused, 70
-    if the store fails, 71 if another server has taken it over.
+    Ends with status 0 after SIGTERM, SIGHUP or Ctrl-C. 3: the directory is refused. 4: the address is refused. 70: the
+    store failed. 71: another server has taken it over.
     """
     flags = parse_settings(settings or [])
     given = {

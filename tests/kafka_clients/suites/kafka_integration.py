@@ -17,7 +17,7 @@ from tests.kafka_clients.suites.java import KAFKA_VERSION, run_class
 
 _CLIENTS: Final = "org.apache.kafka.clients."
 _SERVER: Final = "kafka."
-_CLASS_S_MAX: Final = 3_600
+_CLASS_S_MAX: Final = 1_200
 _TEST_S_MAX: Final = 90
 _CONSOLE: Final = "org.junit.platform.console.ConsoleLauncher"
 _OPTIONS: Final = (
@@ -83,22 +83,8 @@ _SETTINGS: Final[Mapping[str, Sequence[str]]] = {
         "group_consumer_heartbeat_interval_ms=500",
         "group_consumer_heartbeat_interval_ms_min=500",
     ),
-    "consumer.ShareConsumerTest": (
-        "group_share_record_lock_duration_ms=15000",
-        "group_share_partition_max_record_locks=10000",
-        "group_share_partition_max_record_locks_max=10000",
-    ),
 }
-"""Settings of a class for its brokers, by our names."""
-
-
-SHARE_CLASSES: Final = (
-    (_CLIENTS, "consumer.ShareConsumerTest"),
-    (_SERVER, "server.ShareFetchAcknowledgeRequestTest"),
-    (_SERVER, "server.ShareGroupDescribeRequestTest"),
-    (_SERVER, "server.ShareGroupHeartbeatRequestTest"),
-)
-"""Classes with tests of share consumers, and of their single requests."""
+"""What a class sets for its brokers, by our names."""
 
 
 def _run(place: Place) -> list[Case]:
@@ -107,10 +93,6 @@ def _run(place: Place) -> list[Case]:
 
 def _run_requests(place: Place) -> list[Case]:
     return [case for name in REQUEST_CLASSES for case in _class_cases(place, _SERVER, name)]
-
-
-def _run_shares(place: Place) -> list[Case]:
-    return [case for package, name in SHARE_CLASSES for case in _class_cases(place, package, name)]
 
 
 def _class_cases(place: Place, package: str, name: str) -> list[Case]:
@@ -163,13 +145,6 @@ REQUESTS: Final = Suite(
     f"{len(REQUEST_CLASSES)} classes that send single requests in all versions",
     _run_requests,
     settings=("group_consumer_assignment_interval_ms=0",),
-)
-SHARES: Final = Suite(
-    "kafka-shares",
-    "Kafka's share consumers",
-    KAFKA_VERSION,
-    f"{len(SHARE_CLASSES)} classes: ShareConsumerTest, and those that send its single requests",
-    _run_shares,
 )
 SUITE: Final = Suite(
     "kafka-integration",

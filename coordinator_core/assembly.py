@@ -63,6 +63,9 @@ from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.settings import TopicDefaults
 from partition_log.catalog.shard import CatalogShard
 from partition_log.codec import examine_batch
+from partition_log.compaction.holds import CompactionHolds
+from partition_log.compaction.passes import CompactionPorts, LogCompaction
+from partition_log.fetch import DamageWatch
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.leases import Leases
 from partition_log.letter_log import LetterLog
@@ -99,6 +102,8 @@ class Dependencies:
     """Computes large targets of groups."""
     payload_worker: Worker
     """Checks large payloads. Separate from `worker`, so that neither waits for the other."""
+    compaction_worker: Worker | None = None
+    """Reads the payloads of logs that are compacted, and remembers their keys; None if nothing is compacted."""
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
     """Assignors that `GroupConfig.consumer_assignors` may name."""
     group_parts: Sequence[GroupPart] = PARTS
@@ -135,6 +140,8 @@ class Log:
     positions: PositionService
     ranges: RangeService
     removal: LogRemoval
+    compaction: LogCompaction | None
+    """None if nothing is compacted."""
     snapshots: SnapshotService
     foreign_markers: ForeignMarkers
 
@@ -446,6 +453,9 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
         runtime=runtime, store=base.store, catalog=catalog, damage=records.fetcher.damage, leases=base.leases
     )
     Rounds(runtime, "removal", base.config.partitions.removal_interval_ms, removal.round)
+    compaction = _compaction(base, records.fetcher.damage, unfinished)
+    if compaction is not None:
+        Rounds(runtime, "compaction", base.config.partitions.compaction_interval_ms, compaction.round)
     trim = HistoryTrim(runtime, base.store, base.config.history_retention_ms)
     Rounds(runtime, "history_trim", HISTORY_INTERVAL_MS, trim.round)
     return Log(
@@ -462,11 +472,21 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
         positions=PositionService(runtime, base.store, records, base.checks.worker),
         ranges=RangeService(base.store, records),
         removal=removal,
+        compaction=compaction,
         snapshots=SnapshotService(
             runtime=runtime, log=records, unfinished=unfinished, leases=base.leases, authorizer=authorizer
         ),
         foreign_markers=ForeignMarkers(runtime, catalog, guard=base.owners, authorizer=authorizer),
     )
+
+
+def _compaction(base: _Foundation, damage: DamageWatch, unfinished: UnfinishedTransactions) -> LogCompaction | None:
+    worker = base.dependencies.compaction_worker
+    if worker is None:
+        return None
+    holds = CompactionHolds(base.runtime, unfinished, base.leases)
+    ports = CompactionPorts(worker, base.features, damage, holds.held_from)
+    return LogCompaction(base.runtime, base.store, base.catalog, ports, base.config.partitions)
 
 
 def _groups(

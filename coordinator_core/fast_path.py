@@ -272,8 +272,14 @@ class FastPath:
                 raise NotCommon
             if HEADER_BYTES + len(payload) > placed.batch_bytes_max:
                 raise NotCommon
-            validates_payload = placed.validates_payload
-            offsetless, _none = check(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
+            offsetless, _none = check(
+                header,
+                payload,
+                crc=crc,
+                validates_payload=placed.validates_payload,
+                may_wait=False,
+                needs_keys=placed.needs_keys,
+            )
             checked.append((header, offsetless))
         if groups:
             self._settle(ran, marker, groups, context)
@@ -304,8 +310,14 @@ class FastPath:
             if HEADER_BYTES + len(payload) > placed.batch_bytes_max:
                 raise NotCommon
             is_admitted = is_admitted and admits
-            validates_payload = placed.validates_payload
-            offsetless, _none = check(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
+            offsetless, _none = check(
+                header,
+                payload,
+                crc=crc,
+                validates_payload=placed.validates_payload,
+                may_wait=False,
+                needs_keys=placed.needs_keys,
+            )
             checked.append((header, offsetless))
         if not is_admitted and context.client_txn_version >= CLIENT_TXN_VERSION:
             additions, version = Additions(partitions=frozenset(ordinals)), context.client_txn_version

@@ -31,6 +31,15 @@ _XERIAL_HEADER_BYTES: Final = 16
 """Size of the magic and of two version numbers, which readers ignore."""
 _XERIAL_LENGTH: Final = struct.Struct(">I")
 
+_XERIAL_VERSIONS: Final = struct.pack(">ii", 1, 1)
+_LZ4_FRAME_BEGINS: Final = bytes.fromhex("04224d18604082")
+"""Header of a frame of independent blocks without checksums, as Kafka's own writer makes it. Its reader takes no other
+kind of blocks, and the library makes only those that depend on each other."""
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_LENGTH: Final = struct.Struct("<I")
+_LZ4_NOT_PACKED: Final = 1 << 31
+_LZ4_FRAME_ENDS: Final = _LZ4_LENGTH.pack(0)
+
 _BUFFER_BYTES_MIN: Final = 64 * 1024
 _BUFFER_GROWTH: Final = 8
 _TOO_SMALL: Final = "failed to write whole buffer"
@@ -56,6 +65,28 @@ def pack(payload: bytes, compression: Compression) -> bytes:
     if compression is Compression.NONE:
         return payload
     return bytes(_CODECS[compression].compress(payload))
+
+
+def pack_as(encoding: Encoding, payload: bytes, compression: Compression) -> bytes:
+    """Return the packed payload of a batch of this encoding, as `unpack_as` and the readers of Kafka take it."""
+    if encoding is Encoding.KAFKA_V2 and compression is Compression.SNAPPY:
+        block = bytes(cramjam.snappy.compress_raw(payload))
+        return _XERIAL_MAGIC + _XERIAL_VERSIONS + _XERIAL_LENGTH.pack(len(block)) + block
+    if encoding is Encoding.KAFKA_V2 and compression is Compression.LZ4:
+        return _lz4_frame(payload)
+    return pack(payload, compression)
+
+
+def _lz4_frame(payload: bytes) -> bytes:
+    pieces = [_LZ4_FRAME_BEGINS]
+    for start in range(0, len(payload), _LZ4_BLOCK_BYTES):
+        block = payload[start : start + _LZ4_BLOCK_BYTES]
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        if len(packed) < len(block):
+            pieces += (_LZ4_LENGTH.pack(len(packed)), packed)
+        else:
+            pieces += (_LZ4_LENGTH.pack(len(block) | _LZ4_NOT_PACKED), block)
+    return b"".join((*pieces, _LZ4_FRAME_ENDS))
 
 
 def unpack_into(buffer: bytearray, payload: bytes | memoryview, compression: Compression) -> int | None:

@@ -44,7 +44,8 @@ class Family(IntEnum):
     PARTITIONS = 5
     """(ordinal u32, kind u8 = 0) -> log start, log end, and the totals in between;
     (ordinal u32, kind u8 = 1, leader epoch u32) -> first offset of the epoch;
-    (ordinal u32, kind u8 = 2, coordinator shard u16) -> the newest csn of forgotten producers."""
+    (ordinal u32, kind u8 = 2, coordinator shard u16) -> the newest csn of forgotten producers;
+    (ordinal u32, kind u8 = 3) -> how far the log is compacted."""
     COORDINATOR_STATE = 6
     """(coordinator u8, shard u16, type u8, key) -> newest value: the compacted log, which alone rebuilds a shard."""
     HISTORY = 7

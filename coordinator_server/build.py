@@ -95,6 +95,8 @@ class Server:
     """Runs computations that would block the loop. Closed once no caller waits for a result."""
     payload_worker: WorkerProcess
     """Checks payloads in a separate process."""
+    compaction_worker: WorkerProcess
+    """Reads payloads for compaction. A process of its own, because a pass needs memory for its keys."""
     readings: AllReadings
     """Metrics for a scrape, available from the start."""
     observer: ShardObserver
@@ -132,9 +134,8 @@ def build(
     driver = LoopDriver(runtime, on_failure, commits.let_begin)
     answers, reads = AnswerBytes(config.answer_limits()), FairReads(asyncio.get_running_loop().call_soon)
     gatekeeper, numbers = _gatekeeper(config, runtime, answers, reads), _numbers()
-    backups = _backups(config, opened, clock)
-    worker, payload_worker = workers = WorkerProcess(), WorkerProcess()
-    assignors = measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
+    backups, assignors = _backups(config, opened, clock), measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
+    worker, payload_worker, compaction_worker = workers = WorkerProcess(), WorkerProcess(), WorkerProcess()
     dependencies = _dependencies(config, quotas, assignors, backups, workers)
     core = assemble(runtime, opened.store, config.core_config(), dependencies)
     _connect_reads(core, opened, answers, reads, payload_worker)
@@ -168,6 +169,7 @@ def build(
         answers=answers,
         worker=worker,
         payload_worker=payload_worker,
+        compaction_worker=compaction_worker,
         readings=readings,
         observer=observer,
         backups=backups,
@@ -192,12 +194,13 @@ def _dependencies(
     quotas: Quotas,
     assignors: Mapping[str, ServerAssignor],
     backups: ServerBackups | None,
-    workers: tuple[Worker, Worker],
+    workers: tuple[Worker, Worker, Worker],
 ) -> Dependencies:
-    worker, payload_worker = workers
+    worker, payload_worker, compaction_worker = workers
     return Dependencies(
         worker=worker,
         payload_worker=payload_worker,
+        compaction_worker=compaction_worker,
         assignors=assignors,
         disk=DiskGuard(config.disk_free_min_bytes),
         backups=backups,

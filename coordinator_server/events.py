@@ -49,13 +49,14 @@ from group_coordinator.events import (
     TargetComputed,
     TargetFailed,
 )
-from partition_log.catalog.settings import CleanupPolicy
 from partition_log.records import (
+    CompactionEnded,
     DamageFound,
     MarkerFromOutside,
     PartitionGrew,
     ProducersExpired,
     RecordsDeleted,
+    RowsCompacted,
     TopicChanged,
 )
 from txn_coordinator.hanging import Hanging
@@ -84,13 +85,6 @@ _ADVICE: Final[Mapping[LeaveReason, str]] = {
     LeaveReason.SIZE: "the group has as many members as it may have: start fewer, or raise group_size_max",
 }
 """Advice on members that were removed against their will."""
-
-_COMPACTION_ADVICE: Final[Mapping[CleanupPolicy, str]] = {
-    CleanupPolicy.COMPACT: "this version does not compact, and removes no record of the topic: it grows until records "
-    "are deleted with DeleteRecords, or the setting is changed",
-    CleanupPolicy.COMPACT_AND_DELETE: "this version does not compact: only retention_ms and retention_bytes limit the "
-    "topic",
-}
 
 _group_log = structlog.get_logger("groups")
 
@@ -284,9 +278,11 @@ class EventObserver:
             TransactionExpired: self._expired,
             SinkDecided: self._sink_decided,
             SinkJoined: self._sink_joined,
-            TopicChanged: self._topic_changed,
+            TopicChanged: self._log_topic,
             ProducersExpired: self._producers_expired,
             RecordsDeleted: self._records_deleted,
+            RowsCompacted: self._rows_compacted,
+            CompactionEnded: self._compaction_ended,
             MarkerFromOutside: self._marker_from_outside,
             HangingTransactionAborted: self._hanging_aborted,
             **groups.tellers,
@@ -338,6 +334,14 @@ class EventObserver:
 
     def _producers_expired(self, event: ProducersExpired, _turn: Turn) -> None:
         self._log_numbers.expired(event)
+
+    def _rows_compacted(self, event: RowsCompacted, _turn: Turn) -> None:
+        self._log_numbers.compacted(event)
+
+    def _compaction_ended(self, event: CompactionEnded, _turn: Turn) -> None:
+        self._tell(
+            _partition_log.info, "log_compacted", **self._partition(event.ordinal), compacted_to=event.end_offset
+        )
 
     def _records_deleted(self, event: RecordsDeleted, turn: Turn) -> None:
         self._log_numbers.deleted(event)
@@ -434,23 +438,6 @@ class EventObserver:
             producer_id=after.producer_id,
             cause=after.cause,
         )
-
-    def _topic_changed(self, event: TopicChanged, turn: Turn) -> None:
-        self._log_topic(event, turn)
-        before, after = event.before, event.after
-        if after is None or not after.cleanup_policy.compacts:
-            return
-        if before is None or before.cleanup_policy is not after.cleanup_policy:
-            policy = after.cleanup_policy
-            self._tell(
-                _topic_log.warning,
-                "topic_not_compacted",
-                topic=after.name,
-                topic_id=after.topic_id.hex(),
-                cleanup_policy=policy.value,
-                advice=_COMPACTION_ADVICE[policy],
-                **_caller(turn),
-            )
 
     def _log_topic(self, event: TopicChanged, turn: Turn) -> None:
         topic = event.before or event.after

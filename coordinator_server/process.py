@@ -398,6 +398,7 @@ class _Process:
             await asyncio.to_thread(self._metrics.close)  # noqa: TID251  no state of ours is touched there
         server.worker.close()
         server.payload_worker.close()
+        server.compaction_worker.close()
         server.commits.close()
         try:
             server.core.store.close()
@@ -428,6 +429,7 @@ class _Process:
         await self._listeners.stop(ANSWERS_LEAVE_MS)
         server.worker.close()
         server.payload_worker.close()
+        server.compaction_worker.close()
 
     async def _unless(self, work: Coroutine[None, None, None], *reasons: asyncio.Future[Any]) -> bool:
         """Run the work. Cancel it and return False if one of the reasons comes first."""

@@ -16,8 +16,8 @@ The end of a transaction comes as a join of the transaction coordinator (`Partit
 state only: `reading` reads the store under one durable head, and `fetch` waits until there is more.
 
 The catalog of topics (`catalog`) is one shard, to which all others refer. It is loaded first. `retention` says where a
-log should begin, `leases` what readers still hold, and `removal` deletes the rows before it. Some kinds of rows have a
-module of their own, whose name ends in `_rows`.
+log should begin, `leases` what readers still hold, and `removal` deletes the rows before it. `compaction` leaves the
+newest record of each key. Some kinds of rows have a module of their own, whose name ends in `_rows`.
 
 Positions by time are found by `time_search`, and the newest record by `newest_search` (`positions`).
 

@@ -11,12 +11,17 @@ INVALID_RECORD.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from coordinator_protocol.arrow_payload import NotArrow, arrow_record_count, placed_arrow_record_count
+from coordinator_protocol.arrow_payload import (
+    NotArrow,
+    arrow_buffers,
+    arrow_record_count,
+    placed_arrow_record_count,
+)
 from coordinator_protocol.batch import (
     ENCODINGS_WITH_DELTAS,
     BatchHeader,
@@ -32,7 +37,7 @@ from coordinator_protocol.client_batch import encode_client_batch
 from coordinator_protocol.compression import NotUnpackable, unpack_as, unpack_into, unpack_kafka
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.kafka_payload import TooManyItems, kafka_record_count
-from coordinator_protocol.kafka_records import NotKafkaRecords
+from coordinator_protocol.kafka_records import NotKafkaRecords, decode_kafka_records
 from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import has_more_fields, open_field, pieces
 from coordinator_runtime.decision import NotCommon
@@ -40,7 +45,14 @@ from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.features import KAFKA_BATCHES, Features
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import Worker, WorkerLost
-from partition_log.codec import RECORD_FIELD, NotRecords, examine_batch, offset_deltas_of, record_count_of
+from partition_log.codec import (
+    RECORD_FIELD,
+    NotRecords,
+    examine_batch,
+    offset_deltas_of,
+    placed_records_of,
+    record_count_of,
+)
 
 UNPACKED_HERE_BYTES_MAX: Final = 64 * KIBI
 """Largest unpacked size of a compressed payload that is checked on the loop; the worker checks larger ones. To unpack
@@ -76,9 +88,17 @@ ITEMS_HERE_MAX_IN_PYTHON: Final = 512
 """Largest number of Kafka's records and their headers that are looked at on the loop: by the compiled function, and
 without it. The worker looks at more. Either takes 0.5 ms."""
 
+KEYS_HERE_MAX: Final = 256
+"""Largest number of records whose keys are looked for on the loop, which takes up to 0.5 ms. The worker looks at
+more."""
+
 ITEMS_EXPLAINED_MAX: Final = 1 << 17
 """Largest number of Kafka's records and headers in which the worker looks for the reason of a refusal by the compiled
 function. As many take 0.15 s."""
+
+_KEYLESS: Final = (
+    "a compacted topic takes no record without a key: give each record of the batch a key, and send it again"
+)
 
 _RECORD_BEGINS: Final = (b"\n", b"\x8a")
 _HEADER_BEGINS: Final = (b'"', b"\xa2")
@@ -128,7 +148,14 @@ class BatchChecks:
         """Number of checks by the worker, by outcome."""
 
     def take(
-        self, header: BatchHeader, payload: bytes, *, crc: int | None, validates_payload: bool, may_wait: bool = True
+        self,
+        header: BatchHeader,
+        payload: bytes,
+        *,
+        crc: int | None,
+        validates_payload: bool,
+        may_wait: bool = True,
+        needs_keys: bool = False,
     ) -> tuple[OffsetlessBatch, Pending[None] | None]:
         """Return the batch as it will be stored, and the check of its payload if that is in progress. An error of the
         check is then the refusal of the batch. A check of the first of Kafka's batches in a store lasts until its
@@ -136,8 +163,11 @@ class BatchChecks:
 
         Raises Refused as `check_client_batch`, and for the payload: INVALID_RECORD; THROTTLING_QUOTA_EXCEEDED if too
         many wait for their check. A check that was lost with the worker is COORDINATOR_NOT_AVAILABLE: the client must
-        send the batch again. Raises NotCommon if the caller may not wait for a check."""
+        send the batch again. Raises NotCommon if the caller may not wait for a check. `needs_keys`: a record without a
+        key is refused with INVALID_RECORD, too."""
         offsetless, check = self._take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=may_wait)
+        if needs_keys:
+            check = self._check_keys(header, payload, check, may_wait=may_wait)
         if header.encoding is not _KAFKA or self._features.has(KAFKA_BATCHES):
             return offsetless, check
         if not may_wait:
@@ -195,6 +225,20 @@ class BatchChecks:
             raise _unreadable(_wrong_count(header.record_count, found))
         return offsetless, None
 
+    def _check_keys(
+        self, header: BatchHeader, payload: bytes, check: Pending[None] | None, *, may_wait: bool
+    ) -> Pending[None] | None:
+        """Check that every record has a key, after any other check."""
+        is_small = header.record_count <= KEYS_HERE_MAX and len(payload) <= PLAIN_HERE_BYTES_MAX
+        if check is None and is_small and header.compression is _PLAIN:
+            why = why_keyless(unread(header, payload))
+            if why:
+                raise _refused(why)
+            return None
+        if check is None:
+            return self._check_by_worker(header, payload, may_wait=may_wait, look=why_keyless)
+        return check.then(lambda _checked: self._check_by_worker(header, payload, may_wait=True, look=why_keyless))
+
     def _check_kafka(
         self, header: BatchHeader, payload: bytes, offsetless: OffsetlessBatch, found: int | None, *, may_wait: bool
     ) -> Pending[None] | None:
@@ -222,7 +266,9 @@ class BatchChecks:
         size = unpack_into(self._room, payload, compression)
         return None if size is None else bytes(memoryview(self._room)[:size])
 
-    def _check_by_worker(self, header: BatchHeader, payload: bytes, *, may_wait: bool) -> Pending[None]:
+    def _check_by_worker(
+        self, header: BatchHeader, payload: bytes, *, may_wait: bool, look: LookAtPayload | None = None
+    ) -> Pending[None]:
         if not may_wait:
             raise NotCommon
         size = len(payload)
@@ -235,7 +281,7 @@ class BatchChecks:
             )
         self.waiting_bytes += size
         self.waiting_batches += 1
-        found = self.worker.run(self._why_unreadable, unread(header, payload))
+        found = self.worker.run(look or self._why_unreadable, unread(header, payload))
         found.on_settled(lambda _found: self._checked(size))
         return found.recover(self._lost).map(self._judge)
 
@@ -246,7 +292,7 @@ class BatchChecks:
     def _judge(self, why: str | None) -> None:
         self.ended[CheckEnd.REFUSED if why else CheckEnd.TAKEN] += 1
         if why:
-            raise _unreadable(why)
+            raise _refused(why)
 
     def _lost(self, error: Exception) -> str | None:
         if isinstance(error, WorkerLost):
@@ -259,6 +305,10 @@ class BatchChecks:
 
 Unread = tuple[int, int, int, int, bytes]
 """Encoding, compression, record count, last offset delta and payload: plain values, for another process."""
+
+
+LookAtPayload = Callable[[Unread], str | None]
+"""Function that returns the reason for a refusal of a payload."""
 
 
 def unread(header: BatchHeader, payload: bytes) -> Unread:
@@ -287,6 +337,25 @@ def why_unreadable(argument: Unread, examine: ExamineBatch = examine_batch) -> s
     except NotArrow as error:
         return _no_arrow(error)
     return None if found == record_count else _wrong_count(record_count, found)
+
+
+def why_keyless(argument: Unread) -> str | None:
+    """Return the reason for the refusal of a payload by a compacted topic: a record without a key. None if there is no
+    such record, or the payload cannot be read. A module-level function, so that another process can run it."""
+    encoding, compression, _record_count, _last_offset_delta, payload = argument
+    try:
+        plain = unpack_as(Encoding(encoding), payload, Compression(compression))
+        if encoding == _KAFKA:
+            is_keyless = any(record[2] is None for record in decode_kafka_records(plain, 0))
+        elif encoding in _OF_RECORDS:
+            is_keyless = any(
+                record[2] is None for piece in record_pieces(plain) for record in placed_records_of(piece, 0)
+            )
+        else:
+            is_keyless = arrow_buffers(plain, has_deltas=encoding in ENCODINGS_WITH_DELTAS).null_counts[0] > 0
+    except (NotUnpackable, NotKafkaRecords, NotRecords, NotArrow, ValueError):
+        return None
+    return _KEYLESS if is_keyless else None
 
 
 def _why_no_records(plain: bytes, record_count: int, deltas_end: int | None) -> str | None:
@@ -372,6 +441,10 @@ def _no_arrow(error: NotArrow) -> str:
 
 def _wrong_count(record_count: int, found: int | None) -> str:
     return f"the batch says that it holds {record_count} records and holds {found}"
+
+
+def _refused(why: str) -> Refused:
+    return Refused(ErrorCode.INVALID_RECORD, why) if why == _KEYLESS else _unreadable(why)
 
 
 def _unreadable(why: str) -> Refused:

@@ -8,7 +8,8 @@ PRODUCERS   ordinal u32, kind u8 (0), producer id u64  -> producer entry
 PARTITIONS  ordinal u32, kind u8 (0)                   -> head
 ```
 The other rows have modules of their own: `index_rows` (STRETCHES and ABORTED), `epoch_rows` (PARTITIONS, kind 1) and
-`forgotten_rows` (PARTITIONS, kind 2, and PRODUCERS, kind 1). `LogRows` stages the rows of all of them.
+`forgotten_rows` (PARTITIONS, kind 2, and PRODUCERS, kind 1). `compaction_rows` has PARTITIONS, kind 3. `LogRows` stages
+the rows of all of them.
 
 The key of a LOG row holds the last offset of the row. One forward seek to any offset therefore lands on the row that
 holds it. `coordinator_protocol.marker` describes the marker behind a batch. Heads and producers begin with a version
@@ -44,10 +45,12 @@ from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, KeyRange, Store
 from coordinator_runtime.unknown_rows import check_version, known_member
 from partition_log import forgotten_rows, index_rows
+from partition_log.compaction_rows import compaction_key, decode_compaction, encode_compaction
 from partition_log.epoch_rows import EPOCH_ROW_BYTES, ScannedRows, encode_epoch, epoch_key, load_epochs
 from partition_log.load_checks import check_kinds, check_partition
 from partition_log.records import (
     LeaderEpochRaised,
+    LogCompacted,
     LogRecord,
     LogStartMoved,
     PartitionCreated,
@@ -327,6 +330,7 @@ class LogRows:
             )
             check_kinds(store, partition_key(ordinal))
             head = with_epochs(store, ordinal, decode_head(stored, forgotten))
+            head = replace(head, compaction=decode_compaction(store.get(_PARTITIONS, compaction_key(ordinal))))
             check_partition(store, partition_key(ordinal), head)
             yield PartitionRestored(ordinal, head)
             yield from _load_producers(store, ordinal)
@@ -368,6 +372,25 @@ def _stage_deleted(record: PartitionDeleted, staged: StagedRows) -> None:
     start, end = partition_key(record.ordinal), partition_key(record.ordinal + 1)
     for family in _FAMILIES:
         staged.deleted_ranges.append((family, start, end))
+
+
+def _stage_compacted(record: LogCompacted, staged: StagedRows) -> None:
+    ordinal, step = record.ordinal, record.step
+    _stage_head(ordinal, record.head, staged)
+    changed: dict[tuple[Family, bytes], bytes | None] = {}
+    for last_offset, row in step.rows:
+        changed[_LOG, log_key(ordinal, last_offset)] = row
+    for last_offset, stretch in step.stretches:
+        changed[Family.STRETCHES, index_rows.stretch_key(ordinal, last_offset)] = stretch
+    for aborted in step.aborted:
+        for offset in index_rows.aborted_offsets(aborted):
+            changed[Family.ABORTED, index_rows.aborted_key(ordinal, offset, aborted.producer_id)] = None
+    changed[_PARTITIONS, compaction_key(ordinal)] = encode_compaction(step.compaction)
+    staged.newest |= changed
+    staged.size_bytes += sum(len(key) + len(value or b"") for (_family, key), value in changed.items())
+    staged.deleted_ranges += [
+        (_LOG, log_key(ordinal, first), log_key(ordinal, last + 1)) for first, last in step.gone_ranges
+    ]
 
 
 def _stage_head(ordinal: int, head: PartitionHead, staged: StagedRows) -> None:
@@ -415,6 +438,7 @@ _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
     LeaderEpochRaised: _stage_leadership,
     LogStartMoved: _stage_log_start,
     StretchFinished: _stage_finished,
+    LogCompacted: _stage_compacted,
     PartitionDeleted: _stage_deleted,
 }
 

@@ -92,26 +92,33 @@ def records_batch_of(header: BatchHeader, batch: Buffer, convert: ConvertPayload
 
 def kafka_payload_of(header: BatchHeader, plain: bytes) -> bytes:
     """Implements `ConvertPayload` from our encodings to Kafka's, as the reference of the compiled function."""
-    has_deltas = header.encoding in ENCODINGS_WITH_DELTAS
-    try:
-        if header.encoding in _OF_RECORDS:
-            records = placed_records_in(plain, has_deltas=has_deltas)
-        else:
-            records = placed_arrow_records(plain, has_deltas=has_deltas)
-    except (NotRecords, NotArrow, ValueError) as error:
-        raise NotConvertible(str(error)) from error
-    check_places(header, records)
-    return encode_kafka_records(records, header.base_timestamp_ms)
+    return encode_kafka_records(_records_in(header, plain), header.base_timestamp_ms)
 
 
 def records_payload_of(header: BatchHeader, plain: bytes) -> bytes:
     """Implements `ConvertPayload` from Kafka's encoding to `Records`, as the reference of the compiled function."""
+    return encode_records(_records_in(header, plain), has_deltas=header.hole_count > 0)
+
+
+def records_of_batch(header: BatchHeader, batch: Buffer) -> list[PlacedRecord]:
+    """Return the records of a stored batch of any encoding. Not for control batches. Raises: NotConvertible."""
+    return _records_in(header, _unpacked(header, batch))
+
+
+def _records_in(header: BatchHeader, plain: bytes) -> list[PlacedRecord]:
+    """Return the records of an unpacked payload, as many as the header says. Raises: NotConvertible."""
+    has_deltas = header.encoding in ENCODINGS_WITH_DELTAS
     try:
-        records = decode_kafka_records(plain, header.base_timestamp_ms)
-    except NotKafkaRecords as error:
+        if header.encoding is Encoding.KAFKA_V2:
+            records = decode_kafka_records(plain, header.base_timestamp_ms)
+        elif header.encoding in _OF_RECORDS:
+            records = placed_records_in(plain, has_deltas=has_deltas)
+        else:
+            records = placed_arrow_records(plain, has_deltas=has_deltas)
+    except (NotRecords, NotArrow, NotKafkaRecords, ValueError) as error:
         raise NotConvertible(str(error)) from error
     check_places(header, records)
-    return encode_records(records, has_deltas=header.hole_count > 0)
+    return records
 
 
 def check_places(header: BatchHeader, records: Sequence[PlacedRecord]) -> None:

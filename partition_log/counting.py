@@ -69,7 +69,7 @@ def removed_totals(store: Store, ordinal: int, head: PartitionHead) -> tuple[int
 
     Raises LogDamaged, StoreDamaged, StoreUnreadable."""
     start, end, totals = head.log_start_offset, head.log_end_offset, head.totals
-    if not start:
+    if not start and not head.compacted_to:
         return 0, 0
     stretch = next(stretches(store, ordinal, start), None)
     if stretch is not None:

@@ -21,9 +21,9 @@ _OFFSET_BYTES: Final = 8
 """Size of the last offset, with which keys of LOG and of STRETCHES end."""
 
 
-UNKNOWN_KINDS_FROM: Final = {Family.PARTITIONS: 3, Family.PRODUCERS: 2}
+UNKNOWN_KINDS_FROM: Final = {Family.PARTITIONS: 4, Family.PRODUCERS: 2}
 """First kind byte behind the ordinal that this program does not know, by family. Kinds from `IGNORABLE_FROM` on may be
-ignored. `codec`, `epoch_rows` and `forgotten_rows` have the known ones."""
+ignored. `codec`, `epoch_rows`, `forgotten_rows` and `compaction_rows` have the known ones."""
 
 
 class RowsMissing(Exception):

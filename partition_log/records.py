@@ -14,6 +14,7 @@ from msgspec import Struct
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.store import Family
 from partition_log.catalog.state import Topic
+from partition_log.compaction_steps import CompactionStep
 from partition_log.state import (
     EMPTY_HEAD,
     AbortedTransaction,
@@ -55,6 +56,13 @@ class StretchFinished(OfPartition, frozen=True, gc=False):
 
     head: PartitionHead
     stretch: IndexEntry
+
+
+class LogCompacted(OfPartition, frozen=True, gc=False):
+    """A pass of compaction began, changed rows of the log, or ended."""
+
+    head: PartitionHead
+    step: CompactionStep
 
 
 class PartitionDeleted(OfPartition, frozen=True, gc=False):
@@ -120,6 +128,7 @@ LogRecord = (
     | LeaderEpochRaised
     | LogStartMoved
     | StretchFinished
+    | LogCompacted
     | PartitionDeleted
     | RowsAppended
     | ProducerSealed
@@ -173,6 +182,20 @@ class RowsRemoved(OfPartition, frozen=True, gc=False):
 
     size_bytes: int
     """Size of these rows (bytes), accurate to one index entry."""
+
+
+class RowsCompacted(OfPartition, frozen=True, gc=False):
+    """A pass of compaction replaced or deleted rows of a log, durably. Emitted by the runtime."""
+
+    size_bytes: int
+    """Bytes that the log has less than before."""
+    record_count: int
+
+
+class CompactionEnded(OfPartition, frozen=True, gc=False):
+    """A pass of compaction reached its end, durably. Emitted by the runtime."""
+
+    end_offset: int
 
 
 class ProducersExpired(OfPartition, frozen=True, gc=False):

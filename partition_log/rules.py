@@ -518,8 +518,15 @@ def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHea
     """Finish the index entry at the end of a log, if only the clock can tell how old the end is. That is so if there
     are rows, and the newest timestamp lies ahead of the clock or is missing. Return the new head and the entry, or None
     if nothing changes."""
+    if NO_TIMESTAMP_MS < head.index.max_timestamp_ms <= now_ms:
+        return None
+    return finish_unfinished(head, now_ms)
+
+
+def finish_unfinished(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, IndexEntry] | None:
+    """Finish the index entry at the end of a log. Return the new head and the entry, or None if there are no rows."""
     index = head.index
-    if not index.batch_count or NO_TIMESTAMP_MS < index.max_timestamp_ms <= now_ms:
+    if not index.batch_count:
         return None
     end_offset = head.log_end_offset
     stretch = IndexEntry(index.first_offset, end_offset - 1, index.max_timestamp_ms, now_ms, head.totals)

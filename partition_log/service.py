@@ -153,7 +153,11 @@ class LogService:
                 if isinstance(header, Refused):
                     raise header
                 offsetless, check = self._checks.take(
-                    header, batch.payload, crc=batch.crc, validates_payload=placed.validates_payload
+                    header,
+                    batch.payload,
+                    crc=batch.crc,
+                    validates_payload=placed.validates_payload,
+                    needs_keys=placed.needs_keys,
                 )
             except Refused as refusal:
                 refused[index] = ProduceResult(placed.name, error=refusal)

@@ -33,10 +33,13 @@ from coordinator_runtime.ports import NO_LEASES, EndIdentity, OffsetLeases, Open
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
+from partition_log.compaction_steps import CompactionStep, from_log_start, head_after
 from partition_log.leadership import head_of_new, raised
 from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
 from partition_log.records import (
+    CompactionEnded,
     LeaderEpochRaised,
+    LogCompacted,
     LogRecord,
     LogStartMoved,
     MarkerFromOutside,
@@ -50,6 +53,7 @@ from partition_log.records import (
     RecordsDeleted,
     RemovalCause,
     RowsAppended,
+    RowsCompacted,
     StretchFinished,
 )
 from partition_log.rules import AppendVerdict, MarkerVerdict
@@ -57,6 +61,7 @@ from partition_log.state import (
     NO_COORDINATOR_SHARD,
     NO_OFFSET,
     CachedBatch,
+    LogTotals,
     OpenTransaction,
     PartitionConfig,
     PartitionHead,
@@ -341,14 +346,33 @@ class LogShard:
         record = Record(self.key, LogStartMoved(ordinal, after))
         return Decision(moved, (record,), events=(RecordsDeleted(ordinal, offsets, cause),))
 
-    def decide_finish_stretch(self, ordinal: int, turn: Turn) -> Decision:
-        """Finish the index entry at the end of a partition's log, with the current time, if nothing else shows its age
-        (`rules.finish_ahead_of_time`). No reply. Does nothing in a deleted partition."""
+    def decide_finish_stretch(self, ordinal: int, turn: Turn, *, for_compaction: bool = False) -> Decision:
+        """Finish the index entry at the end of a partition's log, with the current time. Without `for_compaction` only
+        if nothing else shows its age (`rules.finish_ahead_of_time`). No reply. Does nothing in a deleted partition."""
         head = self._heads.get(ordinal)
-        finished = None if head is None else rules.finish_ahead_of_time(head, turn.now_ms)
+        finish = rules.finish_unfinished if for_compaction else rules.finish_ahead_of_time
+        finished = None if head is None else finish(head, turn.now_ms)
         if finished is None:
             return Decision()
         return Decision(records=(Record(self.key, StretchFinished(ordinal, *finished)),))
+
+    def decide_compact(self, ordinal: int, step: CompactionStep) -> Decision:
+        """Change the log of a partition as a pass of compaction wants it. The reply is False, and nothing changes, if a
+        lease holds any of the rows. Raises Refused UNKNOWN_TOPIC_OR_PARTITION."""
+        head = self._heads.get(ordinal)
+        if head is None:
+            raise _unknown()
+        leased_from = self._leases.oldest(ordinal)
+        if leased_from is not None and leased_from < step.end_offset:
+            return Decision(reply=False)
+        events: tuple[RowsCompacted | CompactionEnded, ...] = ()
+        if step.less != LogTotals():
+            events = (RowsCompacted(ordinal, step.less.size_bytes, step.less.record_count),)
+        elif head.compaction.is_under_way and not step.compaction.is_under_way:
+            events = (CompactionEnded(ordinal, step.compaction.end_offset),)
+        after = head_after(head, step)
+        record = LogCompacted(ordinal, after, from_log_start(step, head.log_start_offset))
+        return Decision(reply=True, records=(Record(self.key, record),), events=events)
 
     def decide_create(self, ordinals: Iterable[int], turn: Turn) -> Decision:
         """Make empty partitions."""
@@ -396,6 +420,8 @@ class LogShard:
             case PartitionCreated(ordinal, head) | PartitionRestored(ordinal, head):
                 self._put(ordinal, head)
             case LeaderEpochRaised(ordinal, head) | LogStartMoved(ordinal, head) | StretchFinished(ordinal, head):
+                self._heads.put(ordinal, head)
+            case LogCompacted(ordinal, head):
                 self._heads.put(ordinal, head)
             case ProducerRestored(ordinal, producer_id, producer) | ProducerSealed(ordinal, producer_id, producer):
                 self._existing(ordinal).put(producer_id, producer)

@@ -29,6 +29,11 @@ PRODUCER_EXPIRATION_MS: Final = 24 * 3_600_000
 
 REMOVAL_INTERVAL_MS: Final = 2_000
 
+COMPACTION_INTERVAL_MS: Final = 15_000
+"""Default of Kafka's `log.cleaner.backoff.ms`."""
+
+COMPACTION_BYTES_PER_SECOND: Final = 32 << 20
+
 NO_COORDINATOR_EPOCH: Final = -1
 NO_COORDINATOR_SHARD: Final = -1
 NO_OFFSET: Final = -1
@@ -91,9 +96,8 @@ class ProducerEntry(Struct, frozen=True, gc=False):
 
 class LogTotals(Struct, frozen=True, gc=False):
     """Cumulative totals of everything before an offset. Only the difference between two of them has a meaning. Removal
-    and compaction leave the totals behind the rows that they take away as they are. Compaction (which does not exist
-    yet) corrects the totals before those rows instead. These may even be negative, if it leaves more bytes than there
-    were."""
+    and compaction leave the totals behind the rows that they take away as they are. Compaction corrects the totals
+    before those rows instead. These may even be negative, if it leaves more bytes than there were."""
 
     size_bytes: int = 0
     """Bytes of the rows in `LOG`, wherever their values are stored. Keys do not count."""
@@ -157,6 +161,35 @@ FIRST_LEADERSHIP: Final = Leadership(0, 0, (LeaderEpoch(0, 0, 0, IncarnationCaus
 """Leadership of partitions in a store that never lost data, apart from the time."""
 
 
+class FinishedPass(Struct, frozen=True, gc=False):
+    """A pass of compaction that has ended."""
+
+    end_offset: int
+    finished_ms: int
+    """Wall time of its end."""
+
+
+class Compaction(Struct, frozen=True):
+    """Progress of compaction in a log."""
+
+    clean_to: int = 0
+    """Offset before which every key has one record at most. The log from here on is dirty."""
+    end_offset: int = 0
+    """End of the pass that is under way; `clean_to` if none is."""
+    position: int = 0
+    """Offset that the pass has come to."""
+    finished: tuple[FinishedPass, ...] = ()
+    """Passes that have ended, by their ends. Those that no tombstone depends on are left out."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """True if a pass has begun and not ended."""
+        return self.end_offset > self.clean_to
+
+
+NOT_COMPACTED: Final = Compaction()
+
+
 class PartitionHead(Struct, frozen=True, gc=False):
     """All positions of a partition at one moment. Readers get the durable reading, whose `log_end_offset` is the high
     watermark. Always log start <= last stable offset <= log end."""
@@ -177,6 +210,7 @@ class PartitionHead(Struct, frozen=True, gc=False):
     """Offsets before this one may be without a record, within a batch or between two. From here on every offset has
     one. The last row of a log always stays, if need be without records, because it marks the log end."""
     leadership: Leadership = FIRST_LEADERSHIP
+    compaction: Compaction = NOT_COMPACTED
 
 
 EMPTY_HEAD: Final = PartitionHead()
@@ -249,5 +283,10 @@ class PartitionConfig:
     """Largest number of batches in an index entry. It bounds the rows that one search reads, to about a millisecond."""
     removal_interval_ms: int = REMOVAL_INTERVAL_MS
     """Pause between two rounds of removal."""
+    compaction_interval_ms: int = COMPACTION_INTERVAL_MS
+    """Pause between two looks for a partition to be compacted."""
+    compaction_bytes_per_second: int = COMPACTION_BYTES_PER_SECOND
+    """Largest number of bytes of a log that a pass reads in a second; 0 = no limit. Too small: logs grow faster than
+    they are compacted. Too large: other callers wait for the disk."""
     producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS
     """Time after which a producer that does not write is forgotten."""

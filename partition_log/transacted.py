@@ -169,7 +169,11 @@ class TransactedBatches:
         try:
             header = in_transaction(batch.header, membership.producer_id, membership.producer_epoch)
             offsetless, check = self._checks.take(
-                header, batch.payload, crc=batch.crc, validates_payload=placed.validates_payload
+                header,
+                batch.payload,
+                crc=batch.crc,
+                validates_payload=placed.validates_payload,
+                needs_keys=placed.needs_keys,
             )
         except Refused as refusal:
             raise PartRefused.naming(ref, refusal) from refusal

@@ -14,6 +14,7 @@ _SECTIONS: Final = {
     "Groups and offsets": ("txn_group_",),
     "Share partitions": ("txn_share_",),
     "Partitions and reads": ("txn_topic", "txn_partition", "txn_read_"),
+    "Compaction": ("txn_compaction_",),
     "Runtime": ("txn_runtime_",),
     "Store": ("txn_store_",),
     "Backups": ("txn_backup",),
@@ -157,11 +158,7 @@ _LOG_LINES: Final = (
     ("topic_created", "info", "With `topic`, `topic_id`, `partitions`."),
     ("topic_deleted", "info", "The same."),
     ("topic_altered", "info", "Its settings were changed: `old_settings`, `settings`."),
-    (
-        "topic_not_compacted",
-        "warning",
-        "It was created with `compact` in its `cleanup_policy`, or altered so. Nothing compacts yet.",
-    ),
+    ("log_compacted", "info", "A pass of compaction has been over a partition, up to `compacted_to`."),
     ("topic_extended", "info", "It has more partitions: `old_partitions`, `partitions`."),
     (
         "records_deleted",

@@ -98,8 +98,10 @@ class TopicCalls:
         limit. `timestamp_after_max_ms` limits how far timestamps may lie ahead of the server's clock; `-1` = any
         distance. A later timestamp is refused with INVALID_TIMESTAMP. `batch_bytes_max` limits the stored size of a
         batch, up to the server's own limit. A larger batch is refused with MESSAGE_TOO_LARGE. `cleanup_policy` is
-        `delete` (default: retention removes records), `compact` (it removes none) or `compact,delete`. Nothing compacts
-        yet.
+        `delete` (default: retention removes records), `compact` (only the newest record of each key stays) or
+        `compact,delete`. A compacted topic refuses records without a key with INVALID_RECORD.
+        `min_compaction_lag_ms`, `max_compaction_lag_ms`, `delete_retention_ms` and `min_dirty_ratio` say when it is
+        compacted, as Kafka's settings do.
 
         `is_existing_ok`: accept an existing topic of that name with as many partitions and these settings.
 

@@ -6,7 +6,8 @@ segment_length/ + segment u32            ->  length u64        once the next fil
 ```
 A file is needed as long as it has a row of the first kind. The row is deleted when a range delete in LOG covers all
 keys of the partition that it stands for. Then the partition was deleted, or its log start has passed the last of them.
-So no log is ever searched for references.
+If rows of the log are replaced or deleted by key, the log is searched for references, away from all writers
+(`references`). The row is then deleted once no reference to the segment is left.
 """
 
 from __future__ import annotations
@@ -70,14 +71,29 @@ class SegmentRows:
         for partition in [each for each in few if each in many and start <= _LOG_KEY.pack(each, 0)]:
             segments = there[partition]
             for segment in [each for each, offset in segments.items() if _LOG_KEY.pack(partition, offset) < end]:
-                del segments[segment]
-                yield Family.META, named_key(segment, partition), None
-                self._partition_counts[segment] -= 1
-                if not self._partition_counts[segment]:
-                    del self._partition_counts[segment]
-                    yield Family.META, length_key(segment), None
+                yield from self._forget(partition, segment)
             if not segments:
                 del there[partition]
+
+    def older_than(self, partition: int, segment: int) -> tuple[int, ...]:
+        """Return the segments with values of a partition that are older than a segment. For any thread."""
+        return tuple(each for each in tuple(self._last_offsets.get(partition, ())) if each < segment)
+
+    def release(self, partition: int, segments: Iterable[int]) -> Iterator[Mutation]:
+        """Yield the mutations that follow once no row of a partition refers to these segments."""
+        there = self._last_offsets.get(partition, {})
+        for segment in [each for each in segments if each in there]:
+            yield from self._forget(partition, segment)
+        if not there:
+            self._last_offsets.pop(partition, None)
+
+    def _forget(self, partition: int, segment: int) -> Iterator[Mutation]:
+        del self._last_offsets[partition][segment]
+        yield Family.META, named_key(segment, partition), None
+        self._partition_counts[segment] -= 1
+        if not self._partition_counts[segment]:
+            del self._partition_counts[segment]
+            yield Family.META, length_key(segment), None
 
     def finish(self, segment: int, length: int) -> Iterator[Mutation]:
         """Yield the length row of a segment that grows no more, if it holds anything."""

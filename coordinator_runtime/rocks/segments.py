@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,12 +150,29 @@ class SegmentWriter:
         self._begun = self._rows.segments()
         """Segments that have a file."""
         self._may_have_unused = False
+        self._released: deque[tuple[int, tuple[int, ...]]] = deque()
+        """Partitions, and segments that none of their rows refers to any more."""
+
+    @property
+    def segment(self) -> int:
+        """The newest segment. Only older ones can be released. For any thread."""
+        return self._segment
+
+    def older_segments(self, partition: int) -> tuple[int, ...]:
+        """Return the segments with values of a partition, without the newest one. For any thread."""
+        return self._rows.older_than(partition, self._segment)
+
+    def release(self, partition: int, segments: tuple[int, ...]) -> None:
+        """Release older segments that no row of a partition refers to, with the next write. For any thread."""
+        self._released.append((partition, segments))
 
     def place(self, groups: Sequence[CommitGroup]) -> Sequence[CommitGroup]:
         """Return the groups for RocksDB, with references to large values, which are on disk when this returns.
 
         Other threads run meanwhile. Raises OSError."""
-        if all(group.size_bytes < self._options.value_bytes_min and not group.deleted_ranges for group in groups):
+        if not self._released and all(
+            group.size_bytes < self._options.value_bytes_min and not group.deleted_ranges for group in groups
+        ):
             return groups
         found = [
             (number, position)
@@ -164,6 +181,10 @@ class SegmentWriter:
             if family is Family.LOG and value is not None and len(value) >= self._options.value_bytes_min
         ]
         mutations = [[*group.mutations] for group in groups]
+        while self._released:
+            dropped = [*self._rows.release(*self._released.popleft())]
+            mutations[0] += dropped
+            self._may_have_unused |= bool(dropped)
         if found and (self._file is None or self._end >= self._options.segment_bytes_max):
             mutations[0] += self._begin_segment()
         named: defaultdict[int, set[bytes]] = defaultdict(set)
@@ -228,6 +249,11 @@ class SegmentWriter:
         for directory in (self._path, self._path.parent):
             sync_directory(directory)
         return finished
+
+
+def reference_of(row: bytes) -> Reference | None:
+    """Return the reference in a row of the log; None if the row holds its value."""
+    return Reference.decode(row) if row[:1] == _TAG else None
 
 
 def cut_value(row: bytes) -> bytes:

@@ -23,11 +23,15 @@ from coordinator_runtime.rocks.durable_mark import DurableMark, FileGrowth, Mark
 from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
 from coordinator_runtime.rocks.reclaim import Reclaimer
+from coordinator_runtime.rocks.references import release_unreferenced
 from coordinator_runtime.rocks.segment_rows import NAMED_PREFIX, named_of, number_in
 from coordinator_runtime.rocks.segments import SegmentOptions, SegmentReader, SegmentWriter
 from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirectory, bytes_of_files, with_advice
 from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreFailed, StoreUnreadable
 from coordinator_runtime.store_statistics import StoreStatistics
+
+_PARTITION_BYTES: Final = 4
+"""Size of the ordinal at the beginning of keys of the log."""
 
 _STALL_PAUSE_SECONDS: Final = 0.005
 """Pause before a write to a stalled RocksDB is tried again: short beside a memtable flush, long beside a write."""
@@ -36,10 +40,14 @@ _STALL_PAUSE_SECONDS: Final = 0.005
 class _ReclaimedFamilies:
     """Implements `reclaim.ReclaimedStore` for the files of one open store."""
 
-    def __init__(self, families: Sequence[Rdict], segments: SegmentReader, damaged: DamagedFiles) -> None:
+    def __init__(
+        self, families: Sequence[Rdict], segments: SegmentReader, damaged: DamagedFiles, large: SegmentWriter
+    ) -> None:
         self._families = families
         self._segments = segments
         self._damaged = damaged
+        self._large = large
+        self.closing = threading.Event()
         # RocksDB's own compactions go on beside it.
         self._options = CompactOptions()
         self._options.set_exclusive_manual_compaction(False)
@@ -53,6 +61,8 @@ class _ReclaimedFamilies:
             # After damage RocksDB takes no more writes: the next start leaves the file alone.
             self._damaged.note(str(error), family)
             raise
+        if family is Family.LOG:
+            release_unreferenced(self._families[family], self._large, start, end, self.closing)
 
     def delete_segment(self, segment: int) -> None:
         self._segments.delete(segment)
@@ -111,9 +121,12 @@ class RocksStore(RocksReads):
         self.identity: Final = identity_in(partial(self.get, Family.META))
         self.incarnation: Final = self.identity.incarnation
         self._write_stalls = 0
-        self._reclaimer = Reclaimer(_ReclaimedFamilies(self._families, self._segments, damaged))
+        self._reclaimed = _ReclaimedFamilies(self._families, self._segments, damaged, self._large)
+        self._reclaimer = Reclaimer(self._reclaimed)
         self._deleted: list[KeyRange] = []
         """Ranges whose deletion is written and not on disk yet."""
+        self._thinned: set[bytes] = set()
+        """Keys of partitions of which rows of the log were deleted since the last sync."""
         self._writing = threading.RLock()
         """Held by the commit thread for each write and sync, and for a checkpoint, during which files must not
         change."""
@@ -165,12 +178,16 @@ class RocksStore(RocksReads):
             for family, key, value in group.mutations:
                 if value is None:
                     delete(key, handles[family])
+                    if family is Family.LOG:
+                        self._thinned.add(key[:_PARTITION_BYTES])
                 else:
                     put(key, value, handles[family])
             for family, start, end in group.deleted_ranges:
                 # RocksDB refuses a range that ends before it starts; for us it is empty, as it is in a scan.
                 if start < end:
                     batch.delete_range(start, end, handles[family])
+                    if family is Family.LOG and any(start[_PARTITION_BYTES:]):
+                        self._thinned.add(start[:_PARTITION_BYTES])
         put(GROUP_VERSION_KEY, stored_number(groups[-1].version), handles[Family.META])
         return batch
 
@@ -194,7 +211,10 @@ class RocksStore(RocksReads):
                 self._database.flush_wal(True)
             except Exception as error:
                 raise self._failed(error) from error
-            unused, deleted = self._large.take_unused(), self._deleted
+            # Segments without a reference are searched for after the compaction of these ranges.
+            thinned = [(Family.LOG, first, end) for first in self._thinned if (end := after_prefix(first)) is not None]
+            self._thinned.clear()
+            unused, deleted = self._large.take_unused(), [*self._deleted, *thinned]
             if unused or deleted:
                 self._deleted = []
                 self._reclaimer.note(deleted, unused)
@@ -291,6 +311,7 @@ class RocksStore(RocksReads):
             with ExitStack() as first:
                 first.callback(self._release)
                 first.callback(self._reclaimer.close, self._interrupt)
+                first.callback(self._reclaimed.closing.set)
                 first.callback(self._large.close)
                 first.callback(self._handles.clear)
                 if self._failure is None:

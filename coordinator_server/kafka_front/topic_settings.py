@@ -27,6 +27,15 @@ def _same(value: str) -> str:
     return value
 
 
+def _limit_to_core(value: str) -> str:
+    # Kafka has no -1 for these: its greatest number means no limit.
+    return _NO_LIMIT if value == _LONG_MAX else value
+
+
+def _limit_to_kafka(value: str) -> str:
+    return _LONG_MAX if value == _NO_LIMIT else value
+
+
 class MappedSetting(Struct, frozen=True):
     """A setting of the core under Kafka's name."""
 
@@ -58,10 +67,22 @@ _MAPPED: Final = (
         "timestamp_after_max_ms",
         "log.message.timestamp.after.max.ms",
         ValueType.LONG,
-        # Kafka has no -1 here: its greatest number means no limit.
-        to_core=lambda value: _NO_LIMIT if value == _LONG_MAX else value,
-        to_kafka=lambda value: _LONG_MAX if value == _NO_LIMIT else value,
+        to_core=_limit_to_core,
+        to_kafka=_limit_to_kafka,
     ),
+    MappedSetting(
+        "min.compaction.lag.ms", "min_compaction_lag_ms", "log.cleaner.min.compaction.lag.ms", ValueType.LONG
+    ),
+    MappedSetting(
+        "max.compaction.lag.ms",
+        "max_compaction_lag_ms",
+        "log.cleaner.max.compaction.lag.ms",
+        ValueType.LONG,
+        to_core=_limit_to_core,
+        to_kafka=_limit_to_kafka,
+    ),
+    MappedSetting("delete.retention.ms", "delete_retention_ms", "log.cleaner.delete.retention.ms", ValueType.LONG),
+    MappedSetting("min.cleanable.dirty.ratio", "min_dirty_ratio", "log.cleaner.min.cleanable.ratio", ValueType.DOUBLE),
 )
 _FIXED: Final = (
     FixedSetting("message.timestamp.type", "CreateTime", ValueType.STRING),
@@ -80,10 +101,6 @@ _WITHOUT_EFFECT: Final = (
     FixedSetting("flush.messages", _LONG_MAX, ValueType.LONG),
     FixedSetting("flush.ms", _LONG_MAX, ValueType.LONG),
     FixedSetting("file.delete.delay.ms", "60000", ValueType.LONG),
-    FixedSetting("delete.retention.ms", "86400000", ValueType.LONG),
-    FixedSetting("min.compaction.lag.ms", "0", ValueType.LONG),
-    FixedSetting("max.compaction.lag.ms", _LONG_MAX, ValueType.LONG),
-    FixedSetting("min.cleanable.dirty.ratio", "0.5", ValueType.DOUBLE),
     FixedSetting("preallocate", "false", ValueType.BOOLEAN),
     FixedSetting("unclean.leader.election.enable", "false", ValueType.BOOLEAN),
     FixedSetting("compression.gzip.level", "-1", ValueType.INT),

@@ -257,7 +257,7 @@ FAMILIES: Final = (
     _gauge(
         "txn_topics",
         ("cleanup_policy",),
-        "Topics by cleanup policy. Nothing compacts yet: topics with `compact` alone grow without a limit.",
+        "Topics by cleanup policy.",
     ),
     _gauge("txn_partition_high_watermark", _PARTITION, "End of the durable log."),
     _gauge("txn_partition_log_start_offset", _PARTITION, "First offset that can be read."),
@@ -293,6 +293,34 @@ FAMILIES: Final = (
         "txn_partition_removed_bytes_total",
         ("topic",),
         "Bytes of logs that were removed from the store behind the log start, to within 1 MiB for each partition.",
+    ),
+    _gauge(
+        "txn_compaction_dirty_ratio",
+        (),
+        "Largest share that records which no pass of compaction has been over have in a log of a compacted topic.",
+    ),
+    _gauge(
+        "txn_compaction_waiting_seconds",
+        (),
+        "How long the log that has waited longest is due for a pass of compaction; 0 = none is due.",
+    ),
+    _gauge(
+        "txn_compaction_last_pass_seconds",
+        (),
+        "Time since a pass of compaction last ended, in any log of a compacted topic; 0 = none has ended.",
+    ),
+    _counter(
+        "txn_compaction_passes_total",
+        ("result",),
+        "Passes of compaction: ended, or stopped (a snapshot held records, damage was met, the worker died); a stopped "
+        "pass goes on later.",
+    ),
+    _counter("txn_compaction_removed_bytes_total", ("topic",), "Bytes that compaction removed from logs."),
+    _counter("txn_compaction_removed_records_total", ("topic",), "Records that compaction removed from logs."),
+    _counter(
+        "txn_compaction_unreadable_batches_total",
+        (),
+        "Batches that passes of compaction met and could not decode. They stay, and so do tombstones behind them.",
     ),
     _gauge("txn_partition_snapshots_held", (), "Snapshots whose records are held back from removal, of at most 1,000."),
     _gauge(

@@ -19,7 +19,15 @@ from coordinator_server.metrics.instruments import MS, Labels, Readings, Sample,
 from partition_log.catalog.settings import CleanupPolicy
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
-from partition_log.records import DamageFound, PartitionGrew, ProducersExpired, RecordsDeleted, RecordsRead, RowsRemoved
+from partition_log.records import (
+    DamageFound,
+    PartitionGrew,
+    ProducersExpired,
+    RecordsDeleted,
+    RecordsRead,
+    RowsCompacted,
+    RowsRemoved,
+)
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, OpenTransaction, PartitionHead
 
@@ -55,6 +63,9 @@ class LogNumbers:
         """Offsets by topic and cause."""
         self._removed: dict[Labels, int] = {}
         """Bytes by topic."""
+        self._compacted_bytes: dict[Labels, int] = {}
+        """Bytes by topic that compaction removed."""
+        self._compacted_records: dict[Labels, int] = {}
         self._damaged: dict[Labels, int] = {}
         """Places by topic and family."""
 
@@ -95,6 +106,14 @@ class LogNumbers:
         if ref is not None:
             self._removed[ref.topic,] = self._removed.get((ref.topic,), 0) + event.size_bytes
 
+    def compacted(self, event: RowsCompacted) -> None:
+        """Count the bytes and records that a pass of compaction removed."""
+        ref = self.partition(event.ordinal)
+        if ref is not None:
+            labels = (ref.topic,)
+            self._compacted_bytes[labels] = self._compacted_bytes.get(labels, 0) + max(0, event.size_bytes)
+            self._compacted_records[labels] = self._compacted_records.get(labels, 0) + event.record_count
+
     def read(self, event: RecordsRead) -> None:
         """Count the records of an answered fetch."""
         read = self._read.get((event.topic, event.isolation))
@@ -115,7 +134,8 @@ class LogNumbers:
         self._appended_to = {ordinal: each for ordinal, each in self._appended_to.items() if each is not gone}
         for isolation in Isolation:
             self._read.pop((topic, isolation), None)
-        for counted in (self._deleted, self._removed, self._damaged):
+        of_topics = (self._deleted, self._removed, self._damaged, self._compacted_bytes, self._compacted_records)
+        for counted in of_topics:
             for labels in [labels for labels in counted if labels[0] == topic]:
                 del counted[labels]
 
@@ -147,6 +167,8 @@ class LogNumbers:
             "txn_partition_expired_producers_total": single(self._expired_producers),
             "txn_partition_deleted_offsets_total": dict(self._deleted),
             "txn_partition_removed_bytes_total": dict(self._removed),
+            "txn_compaction_removed_bytes_total": dict(self._compacted_bytes),
+            "txn_compaction_removed_records_total": dict(self._compacted_records),
             "txn_partition_damaged_places_total": dict(self._damaged),
             "txn_read_records_total": read,
             "txn_coordinator_markers_total": {

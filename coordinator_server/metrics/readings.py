@@ -10,6 +10,7 @@ from typing import Final
 
 from coordinator_core.assembly import Core
 from coordinator_protocol.methods import Method
+from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.disk_guard import DiskGuard
@@ -32,6 +33,7 @@ from coordinator_server.traffic.quotas.budgets import Budgets
 from coordinator_server.traffic.quotas.rules import Rate
 from group_coordinator.registry import PARTS
 from group_coordinator.share_partitions.decisions import SHARE_LOCK
+from partition_log.compaction.passes import LogCompaction
 from txn_coordinator.counters import COUNTERS, CountersShard
 
 SERVED: Final = (
@@ -50,6 +52,7 @@ TIMER_KINDS: Final = (
     "producer_expiration",
     "audit",
     "removal",
+    "compaction",
     "history_trim",
     "lag",
     "parked",
@@ -138,6 +141,7 @@ class AllReadings:
             "txn_partition_unchecked_bytes": single(self.core.checks.waiting_bytes),
             "txn_partition_unchecked_batches": single(self.core.checks.waiting_batches),
             "txn_partition_payload_checks_total": by_label(self.core.checks.ended),
+            **compaction_readings(self.core.log.compaction, self.core.runtime.clock),
             **_of_disk(self.core.checks.disk),
             **self.of_backups(),
             **_of_quotas(self.quotas),
@@ -227,6 +231,22 @@ def _of_quotas(quotas: Budgets | None) -> Readings:
     return {
         "txn_quota_refusals_total": by_label({quota: refused.get(quota, 0) for quota in (*Rate, *Level)}),
         "txn_quota_throttles_total": by_label({rate: throttled.get(rate, 0) for rate in Rate}),
+    }
+
+
+def compaction_readings(compaction: LogCompaction | None, clock: Clock) -> Readings:
+    """Return what passes of compaction say; nothing if there are none."""
+    if compaction is None:
+        return {}
+    ended_ms = compaction.last_ended_ms
+    return {
+        "txn_compaction_dirty_ratio": single(compaction.dirty_ratio_max),
+        "txn_compaction_waiting_seconds": single(compaction.waiting_ms() / MS),
+        "txn_compaction_last_pass_seconds": single(max(0, clock.wall_ms() - ended_ms) / MS if ended_ms else 0),
+        "txn_compaction_passes_total": by_label(
+            {"ended": compaction.ended_passes, "stopped": compaction.stopped_passes}
+        ),
+        "txn_compaction_unreadable_batches_total": single(compaction.unreadable_batches),
     }
 
 

@@ -1,8 +1,9 @@
 """Bytes and records that each topic holds now.
 
 The totals of a partition count everything that was ever appended. What lies before the log start is subtracted. That
-is looked up in the store once for each log start, in a few partitions at each reading. Until a partition's turn comes,
-its previous log start counts, so a topic may seem larger for some readings after retention ran.
+is looked up in the store once for each log start and each step of a compaction, in a few partitions at each reading.
+Until a partition's turn comes, the previous number counts, so a topic may seem larger for some readings after something
+was removed.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ from coordinator_server.metrics.instruments import Labels, Readings
 from coordinator_server.metrics.partitions import PartitionReading
 from partition_log.batches import LogDamaged
 from partition_log.counting import removed_totals
+from partition_log.state import NOT_COMPACTED, Compaction, PartitionHead
 
 LOOKS_MAX: Final = 16
 """Maximum lookups of one reading: each takes up to a millisecond of the loop."""
+
+
+_NOTHING_REMOVED: Final = ((0, NOT_COMPACTED), 0, 0)
 
 
 class TopicSizes:
@@ -25,8 +30,8 @@ class TopicSizes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._removed: dict[int, tuple[int, int, int]] = {}
-        """Log start, bytes and records before it, by ordinal."""
+        self._removed: dict[int, tuple[tuple[int, Compaction], int, int]] = {}
+        """Log start and state of compaction, bytes and records before the log start, by ordinal."""
 
     def readings(self, standings: Sequence[PartitionReading], *, is_last_cut: bool) -> Readings:
         """Return the sizes of the topics of these partitions. `is_last_cut`: the last topic may have more partitions,
@@ -35,7 +40,7 @@ class TopicSizes:
         sizes: dict[Labels, int] = {}
         records: dict[Labels, int] = {}
         for standing in standings:
-            _, size_before, records_before = self._removed.get(standing.ordinal, (0, 0, 0))
+            _, size_before, records_before = self._removed.get(standing.ordinal, _NOTHING_REMOVED)
             labels, totals = (standing.topic,), standing.head.totals
             sizes[labels] = sizes.get(labels, 0) + max(0, totals.size_bytes - size_before)
             records[labels] = records.get(labels, 0) + max(0, totals.record_count - records_before)
@@ -47,13 +52,19 @@ class TopicSizes:
         """Look up some log starts that have moved, those of earlier lookups last."""
         known = self._removed
         self._removed = {each.ordinal: known[each.ordinal] for each in standings if each.ordinal in known}
-        moved = [each for each in standings if self._removed.get(each.ordinal, (0,))[0] != each.head.log_start_offset]
+        moved = [
+            each for each in standings if self._removed.get(each.ordinal, _NOTHING_REMOVED)[0] != _place(each.head)
+        ]
         moved.sort(key=lambda each: each.ordinal in self._removed)
         for each in moved[:LOOKS_MAX]:
-            before = self._removed.pop(each.ordinal, (0, 0, 0))
+            before = self._removed.pop(each.ordinal, _NOTHING_REMOVED)
             try:
                 found = removed_totals(self._store, each.ordinal, each.head)
             except (LogDamaged, StoreDamaged, StoreUnreadable):
                 # Damage is reported by readers. Looked at again only once the log start moves.
                 found = before[1:]
-            self._removed[each.ordinal] = (each.head.log_start_offset, *found)
+            self._removed[each.ordinal] = (_place(each.head), *found)
+
+
+def _place(head: PartitionHead) -> tuple[int, Compaction]:
+    return head.log_start_offset, head.compaction

@@ -131,6 +131,12 @@ class Config(AccessConfig):
     """Pause between two searches for records beyond retention. Too small: processor time. Too large: the disk holds
     more than retention allows."""
 
+    compaction_check_interval_ms: Positive = 15_000
+    """Pause between two searches for a log to be compacted. Too small: processor time. Too large: old records."""
+
+    compaction_bytes_per_second: NotNegative = 32 << 20
+    """Bytes that compaction reads in a second; 0 for no limit. Too small: logs grow. Too large: a busy disk."""
+
     history_retention_ms: KeptLimit = HISTORY_RETENTION_MS
     """Retention time of the history of transactions and groups; -1 for no limit. The newest step of each shard is
     always kept. Too small: `txnctl describe` and `txnctl log dump --show transactions` show less. Too large: disk."""
@@ -554,6 +560,8 @@ class Config(AccessConfig):
             partitions=PartitionConfig(
                 producer_id_expiration_ms=self.producer_id_expiration_ms,
                 removal_interval_ms=self.retention_check_interval_ms,
+                compaction_interval_ms=self.compaction_check_interval_ms,
+                compaction_bytes_per_second=self.compaction_bytes_per_second,
             ),
             default_retention=Retention(self.default_retention_ms, self.default_retention_bytes),
             default_timestamp_after_max_ms=self.default_timestamp_after_max_ms,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ops.grafana.compaction import COMPACTION
 from ops.grafana.kinds import CHOSEN, NOT_ACTIVE, Latency, Number, Panel, Query, chosen, rate, worst
 
 ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
@@ -327,6 +328,7 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             "Bps",
             [Query(rate("txn_partition_removed_bytes_total", "topic"), "{{topic}}")],
         ),
+        *COMPACTION,
         Panel(
             "Partitions that retention cannot shorten",
             "They keep more than retention wants, because a transaction is open.",

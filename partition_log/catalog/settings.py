@@ -25,12 +25,21 @@ BATCH_BYTES_MAX: Final = "batch_bytes_max"
 """Kafka's `max.message.bytes`, in bytes as they are stored."""
 CLEANUP_POLICY: Final = "cleanup_policy"
 """Kafka's `cleanup.policy`."""
+MIN_COMPACTION_LAG_MS: Final = "min_compaction_lag_ms"
+"""Kafka's `min.compaction.lag.ms`."""
+MAX_COMPACTION_LAG_MS: Final = "max_compaction_lag_ms"
+"""Kafka's `max.compaction.lag.ms`."""
+DELETE_RETENTION_MS: Final = "delete_retention_ms"
+"""Kafka's `delete.retention.ms`."""
+MIN_DIRTY_RATIO: Final = "min_dirty_ratio"
+"""Kafka's `min.cleanable.dirty.ratio`."""
 
 FOR_EVER: Final = -1
 """Value of a limit that means no limit."""
 
 _NUMBER: Final = re.compile("[1-9][0-9]{0,18}")
 _NUMBER_MAX: Final = 2**63 - 1
+_RATIO: Final = re.compile(r"0(\.[0-9]{1,9})?|1(\.0{1,9})?|\.[0-9]{1,9}")
 _FOR_EVER: Final = str(FOR_EVER)
 
 
@@ -44,7 +53,7 @@ class PayloadValidation(StrEnum):
 
 
 class CleanupPolicy(StrEnum):
-    """Ways in which a topic loses old records: the value of the setting `cleanup_policy`. Nothing compacts yet."""
+    """Ways in which a topic loses old records: the value of the setting `cleanup_policy`."""
 
     DELETE = "delete"
     """Retention by time and size."""
@@ -56,7 +65,7 @@ class CleanupPolicy(StrEnum):
 
     @property
     def compacts(self) -> bool:
-        return self is not CleanupPolicy.DELETE
+        return self in (CleanupPolicy.COMPACT, CleanupPolicy.COMPACT_AND_DELETE)
 
 
 class Retention(Struct, frozen=True):
@@ -70,6 +79,22 @@ class Retention(Struct, frozen=True):
 
 
 KEEP_ALL: Final = Retention()
+
+
+class CompactionTerms(Struct, frozen=True):
+    """Settings of a topic about its compaction. The defaults are Kafka's."""
+
+    min_lag_ms: int = 0
+    """Time for which no record is removed."""
+    max_lag_ms: int = FOR_EVER
+    """Time after which a record is compacted, however little it is; FOR_EVER means no limit."""
+    delete_retention_ms: int = 24 * 3_600_000
+    """Time for which tombstones and markers stay after the first pass over them."""
+    dirty_ratio: float = 0.5
+    """Share of the dirty part in the log from which on a pass is worth it."""
+
+
+_COMPACTION: Final = CompactionTerms()
 
 
 class TopicDefaults(Struct, frozen=True):
@@ -98,6 +123,14 @@ def _why_no_limit(value: str) -> str | None:
     return f"choose a whole number from 1 to {_NUMBER_MAX}, or -1 for no limit"
 
 
+def _why_no_duration(value: str) -> str | None:
+    return None if value == "0" or _is_number(value) else f"choose a whole number from 0 to {_NUMBER_MAX}"
+
+
+def _why_no_ratio(value: str) -> str | None:
+    return None if _RATIO.fullmatch(value) else "choose a number from 0 to 1, such as 0.5"
+
+
 def _why_no_size(value: str) -> str | None:
     # The limit of the server is known to `check_settings` only.
     return None if _is_number(value) else "choose a whole number from 1"
@@ -114,6 +147,10 @@ _CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
     TIMESTAMP_AFTER_MAX_MS: _why_no_limit,
     BATCH_BYTES_MAX: _why_no_size,
     CLEANUP_POLICY: _why_no_policy,
+    MIN_COMPACTION_LAG_MS: _why_no_duration,
+    MAX_COMPACTION_LAG_MS: _why_no_limit,
+    DELETE_RETENTION_MS: _why_no_duration,
+    MIN_DIRTY_RATIO: _why_no_ratio,
 }
 """Checks of all settings, by name. Each returns the reason why the setting cannot have a value."""
 
@@ -246,6 +283,18 @@ def cleanup_policy(settings: Iterable[tuple[str, str]]) -> CleanupPolicy:
     return CleanupPolicy.COMPACT if _why_no_policy(value) else CleanupPolicy(value)
 
 
+def compaction_terms(settings: Iterable[tuple[str, str]]) -> CompactionTerms:
+    """Return the settings of a topic about its compaction. An unknown value counts as the one that removes least."""
+    own = dict(settings)
+    ratio = own.get(MIN_DIRTY_RATIO)
+    return CompactionTerms(
+        _duration(own, MIN_COMPACTION_LAG_MS, _COMPACTION.min_lag_ms),
+        _limit(own, MAX_COMPACTION_LAG_MS, _COMPACTION.max_lag_ms),
+        _duration(own, DELETE_RETENTION_MS, _COMPACTION.delete_retention_ms),
+        _COMPACTION.dirty_ratio if ratio is None else 1.0 if _why_no_ratio(ratio) else float(ratio),
+    )
+
+
 def loses_records_if_overlooked(wanted: Mapping[str, str]) -> bool:
     """True if a program that does not know these settings could remove records that they keep. They need the feature
     `coordinator_runtime.features.COMPACT_TOPICS`."""
@@ -272,6 +321,13 @@ def _limit(own: Mapping[str, str], name: str, default: int) -> int:
     return FOR_EVER if _why_no_limit(value) else int(value)
 
 
+def _duration(own: Mapping[str, str], name: str, default: int) -> int:
+    value = own.get(name)
+    if value is None:
+        return default
+    return _NUMBER_MAX if _why_no_duration(value) else int(value)
+
+
 def setting_values(settings: Iterable[tuple[str, str]], server: TopicDefaults) -> list[SettingValue]:
     """Return the effective value of every setting of a topic with these own settings."""
     own = dict(settings)
@@ -286,7 +342,7 @@ def setting_values(settings: Iterable[tuple[str, str]], server: TopicDefaults) -
 
 
 def _in_effect(settings: Iterable[tuple[str, str]], server: TopicDefaults) -> dict[str, str]:
-    kept = retention(settings, server.retention)
+    kept, terms = retention(settings, server.retention), compaction_terms(settings)
     return {
         VALIDATE_PAYLOAD: payload_validation(settings).value,
         RETENTION_MS: str(kept.retention_ms),
@@ -294,4 +350,8 @@ def _in_effect(settings: Iterable[tuple[str, str]], server: TopicDefaults) -> di
         TIMESTAMP_AFTER_MAX_MS: str(timestamp_after_max(settings, server.timestamp_after_max_ms)),
         BATCH_BYTES_MAX: str(batch_bytes_max(settings, server.batch_bytes_max)),
         CLEANUP_POLICY: cleanup_policy(settings).value,
+        MIN_COMPACTION_LAG_MS: str(terms.min_lag_ms),
+        MAX_COMPACTION_LAG_MS: str(terms.max_lag_ms),
+        DELETE_RETENTION_MS: str(terms.delete_retention_ms),
+        MIN_DIRTY_RATIO: f"{terms.dirty_ratio:.9f}".rstrip("0").rstrip("."),
     }

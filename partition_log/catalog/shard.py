@@ -25,12 +25,14 @@ from partition_log.catalog.acls import AclTable
 from partition_log.catalog.settings import (
     KEEP_ALL,
     CleanupPolicy,
+    CompactionTerms,
     PayloadValidation,
     Retention,
     SettingValue,
     TopicDefaults,
     altered,
     batch_bytes_max,
+    compaction_terms,
     retention,
     setting_values,
     timestamp_after_max,
@@ -178,6 +180,10 @@ class CatalogShard:
             return KEEP_ALL
         return retention(topic.settings, self._defaults.retention)
 
+    def compaction(self, topic: Topic) -> CompactionTerms | None:
+        """Return the settings of a topic about its compaction; None if it is not to be compacted."""
+        return compaction_terms(topic.settings) if topic.cleanup_policy.compacts else None
+
     def ordinals_in(self, shard: ShardKey) -> list[int]:
         """Return the ordinals of the partitions in a shard, ascending."""
         return sorted(ordinal for ordinal, placed in self._placed.items() if placed.shard.number == shard.number)
@@ -283,11 +289,12 @@ class CatalogShard:
                 validates_payload = topic.validate_payload is PayloadValidation.FULL
                 after_max_ms = timestamp_after_max(topic.settings, self._defaults.timestamp_after_max_ms)
                 bytes_max = batch_bytes_max(topic.settings, self._defaults.batch_bytes_max)
+                needs_keys = topic.cleanup_policy.compacts
                 for partition, ordinal in enumerate(topic.partition_ordinals):
                     ref = PartitionRef(topic.name, topic.topic_id, partition, ordinal)
                     name = PartitionName(topic.name, topic.topic_id, partition)
                     shard = self.log_shard(topic.name, partition)
-                    placed = PlacedPartition(ref, name, shard, validates_payload, after_max_ms, bytes_max)
+                    placed = PlacedPartition(ref, name, shard, validates_payload, after_max_ms, bytes_max, needs_keys)
                     if self._placed.get(ordinal) != placed:
                         self._placed.put(ordinal, placed)
             case TopicDeleted(name):

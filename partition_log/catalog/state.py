@@ -69,6 +69,8 @@ class PlacedPartition(Struct, frozen=True):
     """Milliseconds by which timestamps of records may lie ahead of the clock; FOR_EVER means any number."""
     batch_bytes_max: int = Limits().batch_bytes_max
     """Largest stored size of a batch (bytes)."""
+    needs_keys: bool = False
+    """True if every record must have a key, because the topic is compacted."""
 
 
 class TopicSet(Struct, frozen=True):

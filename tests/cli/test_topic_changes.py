@@ -51,6 +51,10 @@ def test_settings_are_shown_changed_and_given_back(ask: Terminal) -> None:
         "timestamp_after_max_ms": ("-1", "default", "-1"),
         "batch_bytes_max": ("1048576", "default", "1048576"),
         "cleanup_policy": ("delete", "default", "delete"),
+        "min_compaction_lag_ms": ("0", "default", "0"),
+        "max_compaction_lag_ms": ("-1", "default", "-1"),
+        "delete_retention_ms": ("86400000", "default", "86400000"),
+        "min_dirty_ratio": ("0.5", "default", "0.5"),
     }
     change = ("alter", "t", "--set", "retention_ms=2h", "--set", "validate_payload=header")
     altered = ("7200000", "topic", "86400000")

@@ -17,7 +17,7 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import segment_rows, segments
 from coordinator_runtime.store import Family
 from coordinator_runtime.unknown_rows import IGNORABLE_FROM
-from partition_log import codec, epoch_rows, forgotten_rows, index_rows
+from partition_log import codec, compaction_rows, epoch_rows, forgotten_rows, index_rows
 from partition_log.load_checks import UNKNOWN_KINDS_FROM
 from tests.docs.fences import ROOT
 from txnctl.stopped import known_rows
@@ -36,11 +36,15 @@ LAYOUTS = {
     ("PARTITIONS", "head"): (codec._HEAD_KEY, codec._HEAD),
     ("PARTITIONS", "leader epoch"): (epoch_rows._KEY, epoch_rows._VALUE),
     ("PARTITIONS", "forgotten csn"): (forgotten_rows._FORGOTTEN_KEY, forgotten_rows._FORGOTTEN),
+    ("PARTITIONS", "compaction"): (compaction_rows._KEY, compaction_rows._FIXED),
     ("PRODUCERS", "producer"): (codec._PRODUCER_KEY, codec._PRODUCER),
     ("PRODUCERS", "remembered end"): (forgotten_rows._REMEMBERED_KEY, forgotten_rows._REMEMBERED),
 }
 """Packers of key and value, by family and row. What follows a row's fixed part is in `REPEATED`."""
-REPEATED = {("PRODUCERS", "producer"): codec._CACHED_BATCHES[1]}
+REPEATED = {
+    ("PRODUCERS", "producer"): codec._CACHED_BATCHES[1],
+    ("PARTITIONS", "compaction"): compaction_rows._PASS,
+}
 
 
 def tables(heading: str) -> Iterator[list[str]]:

@@ -74,4 +74,5 @@ async def in_process_server(
         await listeners.stop(0)
         parts.worker.close()
         parts.payload_worker.close()
+        parts.compaction_worker.close()
         parts.commits.close()

@@ -60,6 +60,8 @@ class WorldOptions:
     retention: Retention = KEEP_ALL
     """What partitions keep."""
     removal_interval_ms: int = 3_600_000
+    compaction_interval_ms: int = 0
+    """Pause between two looks for a log to be compacted; 0 = nothing is compacted."""
     """How long until the next look for what they do not keep."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
     group_parts: tuple[GroupPart, ...] = PARTS
@@ -90,6 +92,8 @@ class WorldOptions:
                 index_interval_batches=self.index_interval_batches,
                 producer_id_expiration_ms=self.producer_expiration_ms,
                 removal_interval_ms=self.removal_interval_ms,
+                compaction_interval_ms=self.compaction_interval_ms,
+                compaction_bytes_per_second=0,
             ),
             default_retention=self.retention,
             groups=self.group_config,
@@ -132,6 +136,7 @@ class Inside:
             Dependencies(
                 worker=options.worker or HeldWorker(),
                 payload_worker=options.worker or HeldWorker(),
+                compaction_worker=HeldWorker() if options.compaction_interval_ms else None,
                 assignors=options.assignors,
                 group_parts=options.group_parts,
                 share_states=options.share_states(),

@@ -32,8 +32,8 @@ def words_payload(values: Sequence[str]) -> bytes:
 
 
 def records_payload(values: Sequence[str], timestamp_ms: int) -> bytes:
-    """Records as the SDK sends them."""
-    records = [log_pb2.Record(value=value.encode(), timestamp_ms=timestamp_ms) for value in values]
+    """Records as the SDK sends them, each with a key of its own."""
+    records = [log_pb2.Record(key=value.encode(), value=value.encode(), timestamp_ms=timestamp_ms) for value in values]
     return log_pb2.Records(records=records).SerializeToString()
 
 

@@ -23,6 +23,7 @@ from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.settings import KEEP_ALL, Retention, TopicDefaults
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import NewTopic
+from partition_log.compaction.passes import CompactionPorts, LogCompaction
 from partition_log.counting import count_records
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.positions import PositionService
@@ -222,6 +223,14 @@ class DrivenLog:
         for _step in self.removal.round():
             self.flush()
 
+    def compact(self, steps_max: int | None = None) -> bool:
+        """One round of compaction, durable step by step; False if it was left after `steps_max` of its steps."""
+        for step, _ in enumerate(self.compaction.round()):
+            if step == steps_max:
+                return False
+            self.flush()
+        return True
+
     # Topics
 
     def create(
@@ -299,6 +308,16 @@ class DrivenLog:
         self.flush()
 
     # Reading
+
+    @cached_property
+    def compaction(self) -> LogCompaction:
+        ports = CompactionPorts(
+            self.worker,
+            StoreFeatures(self.runtime, self.store),
+            self.log.fetcher.damage,
+            lambda placed: self.leases.get(placed.ref.ordinal),
+        )
+        return LogCompaction(self.runtime, self.store, self.catalog, ports, self.config)
 
     @cached_property
     def positions(self) -> PositionService:

@@ -104,6 +104,10 @@ def test_a_topic_lives_from_its_creation_to_its_deletion() -> None:
         "timestamp_after_max_ms": "-1",
         "batch_bytes_max": "1048576",
         "cleanup_policy": "delete",
+        "min_compaction_lag_ms": "0",
+        "max_compaction_lag_ms": "-1",
+        "delete_retention_ms": "86400000",
+        "min_dirty_ratio": "0.5",
     }
     assert (described.topic_id, [found.partition for found in described.partitions]) == (created.topic_id, [0, 1, 2])
     deleted = call(driven, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(topic_id=created.topic_id)])).results[
@@ -140,6 +144,10 @@ def test_settings_are_altered_and_told_with_their_origin() -> None:
         ("timestamp_after_max_ms", "-1", log_pb2.CONFIG_ORIGIN_DEFAULT, "-1"),
         ("batch_bytes_max", "1048576", log_pb2.CONFIG_ORIGIN_DEFAULT, "1048576"),
         ("cleanup_policy", "delete", log_pb2.CONFIG_ORIGIN_DEFAULT, "delete"),
+        ("min_compaction_lag_ms", "0", log_pb2.CONFIG_ORIGIN_DEFAULT, "0"),
+        ("max_compaction_lag_ms", "-1", log_pb2.CONFIG_ORIGIN_DEFAULT, "-1"),
+        ("delete_retention_ms", "86400000", log_pb2.CONFIG_ORIGIN_DEFAULT, "86400000"),
+        ("min_dirty_ratio", "0.5", log_pb2.CONFIG_ORIGIN_DEFAULT, "0.5"),
     ]
     for validate_only in (True, False):
         (altered,) = call(

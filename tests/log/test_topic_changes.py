@@ -179,6 +179,14 @@ class TestPartitions:
         assert (counts(driven), staged(driven)) == ({TOPIC: 2}, before)
 
 
+OF_COMPACTION = {
+    "min_compaction_lag_ms": ("0", Origin.DEFAULT),
+    "max_compaction_lag_ms": ("-1", Origin.DEFAULT),
+    "delete_retention_ms": ("86400000", Origin.DEFAULT),
+    "min_dirty_ratio": ("0.5", Origin.DEFAULT),
+}
+
+
 class TestSettings:
     def test_each_value_says_where_it_comes_from(self) -> None:
         driven = DrivenLog(default_retention=Retention(retention_ms=5_000))
@@ -190,6 +198,7 @@ class TestSettings:
             "timestamp_after_max_ms": ("-1", Origin.DEFAULT),
             "batch_bytes_max": ("1048576", Origin.DEFAULT),
             "cleanup_policy": ("delete", Origin.DEFAULT),
+            **OF_COMPACTION,
         }
 
     def test_what_is_altered_holds_and_what_is_unset_is_the_servers_again(self) -> None:
@@ -273,6 +282,7 @@ class TestSettings:
             "timestamp_after_max_ms": ("-1", Origin.DEFAULT),
             "batch_bytes_max": ("1048576", Origin.DEFAULT),
             "cleanup_policy": ("delete", Origin.DEFAULT),
+            **OF_COMPACTION,
         }
         assert (settings(driven), staged(driven)) == (held, before)
 

@@ -151,28 +151,6 @@ def test_a_topic_that_is_made(world: ObservedWorld, lines: Lines) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("policy", "advice"),
-    [("compact", "removes no record"), ("compact,delete", "only retention_ms and retention_bytes")],
-)
-def test_a_topic_that_is_to_be_compacted_is_warned_of_once(
-    world: ObservedWorld, lines: Lines, policy: str, advice: str
-) -> None:
-    world.create_topic("u", 1, config={"cleanup_policy": policy})
-    created, warning = lines.events()
-    assert (created["event"], warning["event"], warning["level"]) == ("topic_created", "topic_not_compacted", "warning")
-    assert (warning["topic"], warning["cleanup_policy"]) == ("u", policy)
-    assert advice in str(warning["advice"])
-    for change in ({"retention_ms": "7"}, {"cleanup_policy": "delete"}):
-        alter_topic(world, "u", change)
-        assert lines.only()["event"] == "topic_altered"
-    alter_topic(world, "u", {"cleanup_policy": policy})
-    assert [event["event"] for event in lines.events()] == ["topic_altered", "topic_not_compacted"]
-    world.inside.topics.delete_topics(DeleteTopics([TopicName("u")]), LOADER)
-    world.settle()
-    assert lines.only()["event"] == "topic_deleted"
-
-
 def alter_topic(world: ObservedWorld, topic: str, wanted: dict[str, str]) -> None:
     change = TopicToAlter(topic, b"", SettingsChange(wanted))
     altered = world.inside.topics.alter_topic_configs(AlterTopicConfigs([change]), LOADER)

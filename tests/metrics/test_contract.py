@@ -14,6 +14,7 @@ from coordinator_server.connection_numbers import CertificateNumbers, Connection
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.families import FAMILIES, Kind
 from coordinator_server.metrics.instruments import by_label, single
+from partition_log.records import RowsCompacted
 from scripts.metrics_page import metrics_page
 from tests.harness.in_process import in_process_server
 from tests.harness.tools import require_tool
@@ -79,6 +80,9 @@ OF_QUOTAS = {"txn_quota_refusals_total", "txn_quota_throttles_total"}
 OF_SHARES = {family.name for family in FAMILIES if family.name.startswith("txn_share_")}
 """What members of share groups do, which no request can do yet: test_shares has them."""
 
+OF_COMPACTION = {family.name for family in FAMILIES if family.name.startswith("txn_compaction_")}
+"""What passes of compaction do, for which a log must be long: test_compaction_numbers has them."""
+
 ALWAYS_ZERO = {"txn_partition_log_start_offset"}
 """Nothing removes the beginning of a log yet."""
 
@@ -94,7 +98,7 @@ OF_CHOSEN_GROUPS = {"txn_group_lag_records", "txn_group_lag_seconds"}
 async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     seen = Seen()
     await _run_everything(seen)
-    elsewhere = OF_STORE | OF_TRANSPORT | OF_BACKUPS | OF_ACCESS | OF_QUOTAS | OF_SHARES | ALWAYS_ZERO
+    elsewhere = OF_STORE | OF_TRANSPORT | OF_BACKUPS | OF_ACCESS | OF_QUOTAS | OF_SHARES | OF_COMPACTION | ALWAYS_ZERO
     produced = {name for name in BY_NAME if seen.labels(name)} | elsewhere
     assert produced == set(BY_NAME)
     assert seen.largest.keys() <= set(BY_NAME), "everything that is taken is published"
@@ -209,6 +213,8 @@ async def _published() -> tuple[str, str]:
         busy = BusyServer(server, Seen())
         await busy.outcomes()
         await busy.until(lambda readings: bool(readings["txn_partition_removed_bytes_total"]))
+        found = server.parts.core.catalog.durable_topics()[0]
+        server.parts.readings.numbers.log.compacted(RowsCompacted(found.partition_ordinals[0], 1, 1))
         await BusyGroups(busy).lags()
         await busy.stuck_marker()
         await busy.full_disk()

@@ -47,6 +47,8 @@ class Options:
     """What partitions keep."""
     removal_interval_ms: int
     """How often what they do not keep is looked for."""
+    compaction_interval_ms: int
+    """How often a log to be compacted is looked for; 0: nothing is compacted. Only share groups have such a topic."""
     growth_weight: float
     """How often somebody asks for more partitions, or alters a topic."""
     aborted_stride: int
@@ -92,6 +94,7 @@ class Options:
             delete_weight=rng.choice((0.3, 2.0)),
             retention=Retention(rng.choice((-1, -1, 500, 3_000)), rng.choice((-1, -1, 1, 500, 3_000))),
             removal_interval_ms=rng.choice((200, 1_000, 5_000)),
+            compaction_interval_ms=Random(f"compaction {seed}").choice((0, 100, 700)),
             growth_weight=rng.choice((0.3, 2.0)),
             sink_weight=rng.choice((0.0, 0.0, 40.0)),
             participants_at_once=rng.choice((1, 64)),

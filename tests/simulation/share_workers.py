@@ -30,6 +30,7 @@ from tests.harness.dead_letters import letters_in
 from tests.harness.entries import LogEntry
 from tests.harness.group_calls import ANYBODY
 from tests.harness.groups import code
+from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.share_consumers import response_of
 from tests.harness.world import TransactContents, World
 from tests.simulation.share_books import DELIVERIES_MAX, LOCK_MS, SESSION_MS, Hold, Place, ShareBook
@@ -271,6 +272,9 @@ class Worker:
                 self._around.note_done(partition, outcomes, self._foreign)
 
 
+_COMPACTED: Final = {"cleanup_policy": "compact", "min_dirty_ratio": "0", "delete_retention_ms": "0"}
+
+
 class ShareWorkers:
     """The group of a run, and who writes for it."""
 
@@ -284,7 +288,8 @@ class ShareWorkers:
         self._written = 0
         self._unacknowledged: set[str] = set()
         if is_wanted:
-            world.create_topic(TOPIC, len(PARTITIONS))
+            # Every record has a key of its own, so compaction removes aborted ones and markers alone.
+            world.create_topic(TOPIC, len(PARTITIONS), config=UNREADABLE_PAYLOADS | _COMPACTED)
             world.create_topic(DEAD, len(_DEAD_PARTITIONS))
             configs = [group_pb2.GroupConfig(name=name, text=text) for name, text in _SETTINGS.items()]
             world.ask(group_pb2.AlterGroupConfigsRequest(group_id=GROUP, set=configs))

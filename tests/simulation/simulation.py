@@ -76,6 +76,7 @@ class Simulation:
                 index_interval_batches=options.stretch_rows,
                 retention=options.retention,
                 removal_interval_ms=options.removal_interval_ms,
+                compaction_interval_ms=options.compaction_interval_ms,
                 group_config=GROUP_CONFIG,
                 lane=options.lane,
                 writes_records=bool(options.kafka_share),

@@ -107,9 +107,24 @@ def create(
         CleanupChoice,
         typer.Option(
             help="delete: remove old records by retention. compact: keep the newest record of each key, and none is "
-            "removed by retention. Nothing compacts yet."
+            "removed by retention."
         ),
     ] = CleanupChoice.DELETE,
+    min_compaction_lag_ms: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Time for which compaction removes no record (ms).")
+    ] = None,
+    max_compaction_lag_ms: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Time after which each record is compacted (ms); -1 is no limit."),
+    ] = None,
+    delete_retention_ms: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Time for which compaction keeps records without a value (ms)."),
+    ] = None,
+    min_dirty_ratio: Annotated[
+        float | None,
+        typer.Option(metavar="N", min=0, max=1, help="Share of records not compacted yet that begins a compaction."),
+    ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept an existing topic of that name and size.")
     ] = False,
@@ -128,6 +143,10 @@ def create(
         "retention_bytes": retention_bytes,
         "timestamp_after_max_ms": timestamp_after_max_ms,
         "batch_bytes_max": batch_bytes_max,
+        "min_compaction_lag_ms": min_compaction_lag_ms,
+        "max_compaction_lag_ms": max_compaction_lag_ms,
+        "delete_retention_ms": delete_retention_ms,
+        "min_dirty_ratio": min_dirty_ratio,
     }
     config |= {setting: str(value) for setting, value in limits.items() if value is not None}
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:

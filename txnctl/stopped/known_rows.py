@@ -58,7 +58,7 @@ RECORD_TYPES: Final = {
 """Names of the record types in COORDINATOR_STATE."""
 
 KINDS_BY_BYTE: Final = {
-    Family.PARTITIONS: {0: "head", 1: "leader epoch", 2: "forgotten csn"},
+    Family.PARTITIONS: {0: "head", 1: "leader epoch", 2: "forgotten csn", 3: "compaction"},
     Family.PRODUCERS: {0: "producer", 1: "remembered end"},
 }
 """Names of the kinds of rows in families whose keys have a kind byte."""

@@ -532,7 +532,16 @@ class NewTopic(_message.Message):
           the default.
         - cleanup_policy (Kafka's cleanup.policy): "delete" (default), "compact" or "compact,delete". With "delete",
           retention_ms and retention_bytes apply. With "compact", compaction keeps the newest record of each key, and
-          retention removes nothing. Nothing compacts yet, so a topic with "compact" keeps all records.
+          retention removes nothing. With both, both apply. A record without a key is refused with INVALID_RECORD. One
+          without a value deletes its key.
+        - min_compaction_lag_ms (Kafka's min.compaction.lag.ms): time for which compaction removes no record. A whole
+          number. Default: "0".
+        - max_compaction_lag_ms (Kafka's max.compaction.lag.ms): time after which a record is compacted, however few there
+          are. A whole number from 1 on, or "-1" = no limit, the default.
+        - delete_retention_ms (Kafka's delete.retention.ms): time for which compaction keeps records without a value, and
+          markers, after its first pass over them. Default: "86400000", a day.
+        - min_dirty_ratio (Kafka's min.cleanable.dirty.ratio): share of a log that was not compacted yet, from which on it
+          is. From "0" to "1"; the default is "0.5".
         """
 
     def __init__(

@@ -1,0 +1,367 @@
+"""Passes over the logs of compacted topics: one partition at a time, a stretch per turn of the loop.
+
+Rows are read and written here, and the worker process reads payloads meanwhile. A pass that cannot go on ends, and a
+later round takes it up at its stored position. It has then forgotten the records that it left before. So it keeps all
+tombstones, and the markers of transactions that began there.
+
+Source: docs/store-format.md, "Compaction"; decision 60.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.features import COMPACTED_LOGS, Features
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Family, Store, StoreUnreadable
+from coordinator_runtime.worker import Worker, WorkerLost
+from partition_log import codec
+from partition_log.batches import LogDamaged
+from partition_log.catalog.settings import CompactionTerms
+from partition_log.catalog.shard import CatalogShard
+from partition_log.catalog.state import PlacedPartition
+from partition_log.compaction.choice import DirtyPart, dirty_part, wants_stretch_finished
+from partition_log.compaction.chunks import Chunk, LeftIndex
+from partition_log.compaction.payloads import (
+    BatchesToCompact,
+    KeysToNote,
+    TableLost,
+    compact_batches,
+    forget_table,
+    note_keys,
+)
+from partition_log.compaction.rules import CompactedRow, Survivors, finished, retired_below, row_of
+from partition_log.compaction_steps import CompactionStep
+from partition_log.fetch import DamageWatch
+from partition_log.reading import AbortedIndex, ReadBudget
+from partition_log.shard import LogShard
+from partition_log.state import Compaction, IndexEntry, PartitionConfig, PartitionHead
+from partition_log.stretches import stretches
+
+PARTITIONS_PER_STEP: Final = 16
+"""Partitions that are looked at in one turn. Each costs a few seeks of some 20 us, and the headers of one stretch."""
+ENTRIES_PER_STEP: Final = 256
+DAMAGE_PAUSE_MS: Final = 3_600_000
+"""Pause before a log in which damage was met is looked at again."""
+_ALL: Final = 1 << 60
+_UNDER_WAY: Final = DirtyPart(0, 1.0, is_due=True)
+
+AnswerT = TypeVar("AnswerT")
+_table_numbers: Final = count(1)
+
+
+class PassStopped(Exception):
+    """A pass cannot go on now. The next round takes it up."""
+
+
+class LogToCompact(Struct, frozen=True):
+    """A partition whose log may be compacted, as one look found it."""
+
+    placed: PlacedPartition
+    shard: LogShard
+    head: PartitionHead
+    terms: CompactionTerms
+    dirty: DirtyPart
+    can_go_on: bool
+    """True if a pass is due, and nothing holds it back."""
+
+    @property
+    def ordinal(self) -> int:
+        return self.placed.ref.ordinal
+
+
+class CompactionPorts(Struct, frozen=True):
+    """Parts that passes need from others."""
+
+    worker: Worker
+    features: Features
+    damage: DamageWatch
+    held_from: Callable[[PlacedPartition], int | None]
+    """Returns the first offset of a partition that must stay as it is; None if there is none. Raises Refused if that is
+    not known now."""
+
+
+class LogCompaction:
+    """Compacts logs."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        catalog: CatalogShard,
+        ports: CompactionPorts,
+        config: PartitionConfig | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._catalog = catalog
+        self._ports = ports
+        self._config = config if config is not None else PartitionConfig()
+        self._not_before_ms: dict[int, int] = {}
+        """Times by ordinal before which a log with damage is not looked at again."""
+        self.unreadable_batches = 0
+        """Number of batches that passes could not decode, since the start."""
+        self.stopped_passes = 0
+        """Number of passes that could not go on, since the start."""
+        self.dirty_ratio_max = 0.0
+        """Largest share of a dirty part, in the last whole round."""
+        self.ended_passes = 0
+        """Number of passes that reached their end, since the start."""
+        self.last_ended_ms = 0
+        """Wall time at which a pass last ended in any log, before the start as well; 0 if none has."""
+        self._due_since_ms: dict[int, int] = {}
+        """Times by ordinal since when a pass is due."""
+
+    def round(self) -> Iterator[None]:
+        """Look at all partitions once, some in each step, and compact the one that needs it most."""
+        chosen: LogToCompact | None = None
+        ratio_max, due = 0.0, dict[int, int]()
+        for looked, found in enumerate(self._looks(), 1):
+            if found is not None:
+                ratio_max = max(ratio_max, found.dirty.ratio)
+                self._note_ended(found.head.compaction)
+                if found.dirty.is_due:
+                    # Also while a snapshot keeps the pass from beginning.
+                    due[found.ordinal] = self._due_since_ms.get(found.ordinal, self._runtime.clock.monotonic_ms())
+                if found.can_go_on:
+                    chosen = found if chosen is None else max(chosen, found, key=_urgency)
+            if looked % PARTITIONS_PER_STEP == 0:
+                yield
+        self.dirty_ratio_max, self._due_since_ms = ratio_max, due
+        if chosen is None:
+            return
+        try:
+            yield from self._pass(chosen)
+            self.ended_passes += 1
+            self._due_since_ms.pop(chosen.ordinal, None)
+        except (PassStopped, WorkerLost, TableLost, CoordinatorError):
+            self.stopped_passes += 1
+        except (LogDamaged, StoreUnreadable) as damage:
+            self.stopped_passes += 1
+            self._met(chosen.placed, damage)
+
+    def waiting_ms(self) -> int:
+        """Return how long the log that has waited longest is due for a pass; 0 if none is due."""
+        now_ms = self._runtime.clock.monotonic_ms()
+        return max((now_ms - since_ms for since_ms in self._due_since_ms.values()), default=0)
+
+    def _note_ended(self, compaction: Compaction) -> None:
+        if compaction.finished:
+            self.last_ended_ms = max(self.last_ended_ms, compaction.finished[-1].finished_ms)
+
+    # Choosing
+
+    def _looks(self) -> Iterator[LogToCompact | None]:
+        catalog = self._catalog
+        for name in tuple(catalog.topic_names()):
+            try:
+                topic = catalog.durable_topic(name, b"")
+            except Refused:
+                continue  # The topic is being created or deleted.
+            terms = catalog.compaction(topic)
+            if terms is None:
+                continue
+            for ordinal in topic.partition_ordinals:
+                placed = catalog.placed(ordinal)
+                if placed is not None:
+                    yield self._look(placed, terms)
+
+    def _look(self, placed: PlacedPartition, terms: CompactionTerms) -> LogToCompact | None:
+        ordinal, now_ms = placed.ref.ordinal, self._runtime.clock.wall_ms()
+        shard: LogShard | None = self._runtime.table.find(placed.shard)
+        head = None if shard is None else shard.durable_head(ordinal)
+        is_waiting = self._runtime.clock.monotonic_ms() < self._not_before_ms.get(ordinal, 0)
+        if shard is None or head is None or is_waiting or not shard.is_readable(ordinal):
+            return None
+        try:
+            held_from = self._ports.held_from(placed)
+            if wants_stretch_finished(self._store, ordinal, head, terms, now_ms):
+                self._runtime.write(Operation(placed.shard, partial(_decide_finished, ordinal)), is_urgent=True)
+            if head.compaction.is_under_way:
+                dirty, is_held = _UNDER_WAY, held_from is not None and held_from < head.compaction.end_offset
+                return LogToCompact(placed, shard, head, terms, dirty, can_go_on=not is_held)
+            look = partial(dirty_part, self._store, ordinal, head, terms, now_ms=now_ms)
+            dirty = look(held_from=None)
+            can_go_on = dirty.is_due
+            if dirty.is_due and held_from is not None and held_from < dirty.end_offset:
+                shorter = look(held_from=held_from)
+                can_go_on = shorter.is_due
+                dirty = replace(dirty, end_offset=shorter.end_offset)
+        except Refused:
+            return None
+        except (LogDamaged, StoreUnreadable) as damage:
+            self._met(placed, damage)
+            return None
+        return LogToCompact(placed, shard, head, terms, dirty, can_go_on)
+
+    def _met(self, placed: PlacedPartition, damage: LogDamaged | StoreUnreadable) -> None:
+        self._ports.damage.met(placed.ref, damage)
+        self._not_before_ms[placed.ref.ordinal] = self._runtime.clock.monotonic_ms() + DAMAGE_PAUSE_MS
+
+    # Compacting
+
+    def _pass(self, log: LogToCompact) -> Iterator[None]:
+        compaction = log.head.compaction
+        is_resumed = compaction.is_under_way
+        if not is_resumed:
+            yield from _until(self._ports.features.begin(COMPACTED_LOGS))
+            compaction = replace(compaction, end_offset=log.dirty.end_offset, position=log.head.log_start_offset)
+            yield from self._write(log, CompactionStep(compaction))
+        table = next(_table_numbers)
+        yield from self._note_keys(log, compaction, table)
+        retired = retired_below(compaction, self._runtime.clock.wall_ms(), log.terms.delete_retention_ms)
+        survivors = Survivors(0, compaction.position) if is_resumed else Survivors(retired, 0)
+        index = LeftIndex(self._config)
+        if is_resumed:
+            yield from self._read_index(log, compaction.position, index)
+        yield from self._rewrite(log, compaction, table, survivors, index)
+        self._ports.worker.run(forget_table, table)
+        ended = finished(compaction, self._runtime.clock.wall_ms(), log.terms.delete_retention_ms)
+        yield from self._write(log, CompactionStep(ended))
+        self._note_ended(ended)
+
+    def _note_keys(self, log: LogToCompact, compaction: Compaction, table: int) -> Iterator[None]:
+        """Let the worker note the newest offset of every key in the dirty part."""
+        aborted, is_first = self._aborted(log), True
+        for _stretch, rows in self._stretches(log, compaction.clean_to, compaction.end_offset):
+            hidden = [_is_hidden(row, aborted) for row in rows]
+            found = self._ports.worker.run(note_keys, KeysToNote(table, _to_decode(rows, hidden), is_first))
+            self.unreadable_batches += yield from _until(found)
+            is_first = False
+            yield from self._rest(rows)
+        if is_first:
+            yield from _until(self._ports.worker.run(note_keys, KeysToNote(table, (), is_first=True)))
+
+    def _read_index(self, log: LogToCompact, position: int, index: LeftIndex) -> Iterator[None]:
+        """Read the index of the part that an earlier run of the pass went over."""
+        at = log.head.log_start_offset
+        while at < position:
+            found: list[IndexEntry] = []
+            for entry in stretches(self._store, log.ordinal, at):
+                if entry.last_offset >= position or len(found) == ENTRIES_PER_STEP:
+                    break
+                found.append(entry)
+            if not found:
+                return
+            index.keep(found)
+            at = found[-1].last_offset + 1
+            yield
+
+    def _rewrite(
+        self, log: LogToCompact, compaction: Compaction, table: int, survivors: Survivors, index: LeftIndex
+    ) -> Iterator[None]:
+        aborted = self._aborted(log)
+        log_end = log.head.log_end_offset
+        chunk = Chunk(index, survivors, log_end)
+        end_offset = at = compaction.position
+        for stretch, rows in self._stretches(log, compaction.position, compaction.end_offset):
+            hidden = [_is_hidden(row, aborted) for row in rows]
+            asked = BatchesToCompact(table, _to_decode(rows, hidden), survivors.retired_below)
+            left = yield from _until(self._ports.worker.run(compact_batches, asked))
+            chunk.take(stretch, rows, hidden, left)
+            end_offset = stretch.last_offset + 1
+            if chunk.is_full or end_offset >= compaction.end_offset:
+                yield from self._write(log, chunk.step(replace(compaction, position=end_offset)))
+                chunk, at = Chunk(index, survivors, log_end), end_offset
+            yield from self._rest(rows)
+        if at < end_offset:
+            yield from self._write(log, chunk.step(replace(compaction, position=end_offset)))
+
+    def _stretches(
+        self, log: LogToCompact, start_offset: int, end_offset: int
+    ) -> Iterator[tuple[IndexEntry, list[CompactedRow]]]:
+        """Yield the stretches of a part of the log with their rows, as long as the log is to be compacted. Raises
+        PassStopped, LogDamaged, StoreUnreadable."""
+        at = start_offset
+        while True:
+            self._check_goes_on(log)
+            at = max(at, log.shard.log_start_to_be(log.ordinal))
+            if at >= end_offset:
+                return
+            stretch = next(stretches(self._store, log.ordinal, at), None)
+            if stretch is None:
+                raise PassStopped("the index ends before the pass")
+            yield stretch, self._rows(log.ordinal, at, stretch.last_offset)
+            at = stretch.last_offset + 1
+
+    def _rows(self, ordinal: int, first: int, last: int) -> list[CompactedRow]:
+        found: list[CompactedRow] = []
+        for key, row in self._store.scan(Family.LOG, codec.log_key(ordinal, first), codec.log_key(ordinal, last + 1)):
+            last_offset = codec.last_offset(key)
+            try:
+                found.append(row_of(last_offset, row))
+            except Refused as damage:
+                raise LogDamaged(Family.LOG, first, last_offset + 1, damage.message, damage.code) from damage
+        return found
+
+    def _check_goes_on(self, log: LogToCompact) -> None:
+        """Return only if the log is still to be compacted. Raises PassStopped."""
+        if self._runtime.table.find(log.placed.shard) is not log.shard or not log.shard.is_readable(log.ordinal):
+            raise PassStopped("the partition is gone, or is not served")
+        try:
+            topic = self._catalog.topic(log.placed.ref.topic, log.placed.ref.topic_id)
+        except Refused as refusal:
+            raise PassStopped(refusal.message) from refusal
+        if self._catalog.compaction(topic) is None:
+            raise PassStopped("the topic is not to be compacted any more")
+
+    def _aborted(self, log: LogToCompact) -> AbortedIndex:
+        return AbortedIndex(self._store, log.ordinal, log.head, ReadBudget(0, _ALL))
+
+    def _write(self, log: LogToCompact, step: CompactionStep) -> Iterator[None]:
+        """Write a change, durable when this ends. Raises PassStopped if a snapshot holds what would change."""
+        self._check_goes_on(log)
+        decide = partial(_decide_compact, log.ordinal, step)
+        written: Pending[bool] = self._runtime.write(Operation(log.placed.shard, decide), is_urgent=True)
+        if not (yield from _until(written)):
+            raise PassStopped("a snapshot holds records that are to be compacted")
+
+    def _rest(self, rows: Sequence[CompactedRow]) -> Iterator[None]:
+        """Pause for as long as the bytes that were read may take."""
+        rate, clock = self._config.compaction_bytes_per_second, self._runtime.clock
+        yield
+        if not rate:
+            return
+        until_ms = clock.monotonic_ms() + sum(len(row.row) for row in rows) * 1_000 // rate
+        while clock.monotonic_ms() < until_ms:
+            yield
+
+
+def _urgency(log: LogToCompact) -> tuple[bool, float]:
+    """A pass that has begun comes first, then the largest dirty part."""
+    return log.head.compaction.is_under_way, log.dirty.ratio
+
+
+def _is_hidden(row: CompactedRow, aborted: AbortedIndex) -> bool:
+    header = row.header
+    return header.is_transactional and not header.is_control and aborted.hides(header)
+
+
+def _to_decode(rows: Sequence[CompactedRow], hidden: Sequence[bool]) -> list[bytes]:
+    return [
+        row.batch for row, is_hidden in zip(rows, hidden, strict=True) if not is_hidden and not row.header.is_control
+    ]
+
+
+def _until(pending: Pending[AnswerT]) -> Generator[None, None, AnswerT]:
+    """Wait, and return the answer. Raises its error."""
+    while not pending.is_settled:
+        yield
+    return pending.result()
+
+
+def _decide_compact(ordinal: int, step: CompactionStep, log: LogShard, _turn: Turn) -> Decision:
+    return log.decide_compact(ordinal, step)
+
+
+def _decide_finished(ordinal: int, log: LogShard, turn: Turn) -> Decision:
+    return log.decide_finish_stretch(ordinal, turn, for_compaction=True)

@@ -75,15 +75,18 @@ def act(log: CompactingLog, what: Any) -> None:
             log.restore()
 
 
-@given(st.lists(acts, min_size=8, max_size=30))
+@given(st.lists(acts, min_size=8, max_size=30), st.sampled_from([2, 64]), st.sampled_from([4, 4_096]))
 @settings(max_examples=60, deadline=None)
-def test_a_log_holds_what_the_model_says(done: list[Any]) -> None:
-    log = CompactingLog()
-    for each in done:
-        act(log, each)
-    log.hold(None)
-    log.compact()
-    log.check()
+def test_a_log_holds_what_the_model_says(done: list[Any], run_rows_min: int, chunk_rows_max: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "RUN_ROWS_MIN", run_rows_min)
+        patch.setattr(chunks, "CHUNK_ROWS_MAX", chunk_rows_max)
+        log = CompactingLog()
+        for each in done:
+            act(log, each)
+        log.hold(None)
+        log.compact()
+        log.check()
 
 
 def written(*contents: Content) -> CompactingLog:
@@ -362,16 +365,13 @@ def test_an_index_does_not_grow_beside_a_log_that_does_not() -> None:
 
 
 def test_totals_before_a_chunk_are_corrected() -> None:
-    before = chunks.CHUNK_ROWS_MAX
-    chunks.CHUNK_ROWS_MAX = 4  # type: ignore[misc]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "CHUNK_ROWS_MAX", 4)
         log = written(*[(b"%d" % at if at < 16 else b"k", b"%d" % at) for at in range(48)])
         log.compact()
         log.check()
         for start in range(49):
             assert log.driven.count(start)[0] == len(log.seen(start, UNCOMMITTED))
-    finally:
-        chunks.CHUNK_ROWS_MAX = before  # type: ignore[misc]
 
 
 def test_the_first_pass_begins_the_feature() -> None:

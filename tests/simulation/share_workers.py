@@ -272,6 +272,7 @@ class Worker:
                 self._around.note_done(partition, outcomes, self._foreign)
 
 
+_KEPT: Final = {"retention_ms": "-1", "retention_bytes": "-1"}
 _COMPACTED: Final = {"cleanup_policy": "compact", "min_dirty_ratio": "0", "delete_retention_ms": "0"}
 
 
@@ -290,7 +291,8 @@ class ShareWorkers:
         if is_wanted:
             # Every record has a key of its own, so compaction removes aborted ones and markers alone.
             world.create_topic(TOPIC, len(PARTITIONS), config=UNREADABLE_PAYLOADS | _COMPACTED)
-            world.create_topic(DEAD, len(_DEAD_PARTITIONS))
+            # Letters outlive their records, so that each can be counted at the end.
+            world.create_topic(DEAD, len(_DEAD_PARTITIONS), config=UNREADABLE_PAYLOADS | _KEPT)
             configs = [group_pb2.GroupConfig(name=name, text=text) for name, text in _SETTINGS.items()]
             world.ask(group_pb2.AlterGroupConfigsRequest(group_id=GROUP, set=configs))
             self._workers = [Worker(self, number) for number in range(_WORKERS)]

@@ -20,6 +20,11 @@ _END_SECONDS: Final = 10.0
 
 _Call: TypeAlias = Callable[[], None]
 
+LOOK_MS: Final = 1_000
+"""Time between two looks at things that no event reports (ms)."""
+LOOKS: Final[list[_Call]] = []
+"""Looks of the loop thread of this process; none of them may raise."""
+
 
 class Timer(Protocol):
     """A callback that is due later."""
@@ -142,12 +147,21 @@ class BackgroundLoop(AsyncioLoop):
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.asyncio_loop)
+        self._look_later()
         self.asyncio_loop.run_forever()
         tasks = asyncio.all_tasks(self.asyncio_loop)
         for task in tasks:
             task.cancel()
         self.asyncio_loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._is_over = True
+
+    def _look_later(self) -> None:
+        self.asyncio_loop.call_later(LOOK_MS / 1_000, self._look)
+
+    def _look(self) -> None:
+        self._look_later()
+        for look in LOOKS:
+            look()
 
 
 def _new_asyncio_loop() -> asyncio.AbstractEventLoop:

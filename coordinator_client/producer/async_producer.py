@@ -16,7 +16,6 @@ from coordinator_client.producer.config import ProducerOptions
 from coordinator_client.producer.rules import unawaited_sends
 from coordinator_client.producer.shell import (
     ATTEMPTS,
-    OPEN,
     OUTCOME,
     PREPARED,
     STEP,
@@ -24,7 +23,7 @@ from coordinator_client.producer.shell import (
     PreparedShell,
     TransactionShell,
 )
-from coordinator_client.producer.state import ProducerStatus
+from coordinator_client.producer.state import OPEN, ProducerStatus
 from coordinator_client.tracing import TRACING
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import Row

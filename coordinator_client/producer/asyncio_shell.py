@@ -13,6 +13,7 @@ from coordinator_client.calls import Patience, Reply
 from coordinator_client.errors import Loss, rejected
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
 from coordinator_client.producer.config import ProducerOptions
+from coordinator_client.producer.dropped import DROPPED
 from coordinator_client.producer.progress import FAILURE
 from coordinator_client.producer.shell import STEP, ProducerShell
 from coordinator_client.producer.state import Goal
@@ -121,6 +122,8 @@ class AsyncioProducerShell(ProducerShell):
         transport = self._connection.transport_on(self._open_loop)
         if not self._has_loop or self._loop.is_over:
             self._loop, self._has_loop, self._timer = self._open_loop(), True, None
+            if isinstance(self._loop, AsyncioLoop):
+                DROPPED.look_on(self._loop)
         self._step = STEP
         core = self._core
         while True:

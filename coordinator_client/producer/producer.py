@@ -20,7 +20,6 @@ from coordinator_client.producer.config import ProducerOptions
 from coordinator_client.producer.progress import FAILURE
 from coordinator_client.producer.shell import (
     ATTEMPTS,
-    OPEN,
     OUTCOME,
     PREPARED,
     SEND,
@@ -31,7 +30,7 @@ from coordinator_client.producer.shell import (
     Report,
     TransactionShell,
 )
-from coordinator_client.producer.state import ProducerStatus
+from coordinator_client.producer.state import OPEN, ProducerStatus
 from coordinator_client.tracing import TRACING
 from coordinator_client.transport.connection import Connection
 from coordinator_client.transport.transport import Transport

@@ -33,9 +33,10 @@ from coordinator_client.errors import (
 )
 from coordinator_client.producer.config import ProducerConfig, ProducerOptions
 from coordinator_client.producer.core import ProducerCore
+from coordinator_client.producer.dropped import DROPPED
 from coordinator_client.producer.record import checked_headers, not_bytes
 from coordinator_client.producer.rules import closed_unknown, unconfirmed_abort
-from coordinator_client.producer.state import ProducerStatus
+from coordinator_client.producer.state import OPEN, ProducerStatus
 from coordinator_client.settings import timestamp_ms as check_timestamp_ms
 from coordinator_client.share.acquired import ShareRecords
 from coordinator_client.tracing import TRACING, TransactionTrace
@@ -57,8 +58,6 @@ SEND: Final = "send"
 
 Report: TypeAlias = tuple[int, int, Reply | Loss]
 """Numbers of the flight and the attempt, and the answer."""
-
-OPEN: Final = frozenset({ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT})
 
 TRANSACTION: Final = "transaction"
 PREPARED: Final = "prepared"
@@ -112,11 +111,15 @@ class ProducerShell:
         """Results of the current transaction that its caller has."""
         self._refused_for: Any = None
         """Open transaction because of which another one was refused."""
+        DROPPED.watch(self, self._core, self._name())
 
     def __repr__(self) -> str:
-        plan, status = self._core.plan, self._core.status.name
-        name = "" if plan.transactional_id is None else f", transactional_id={plan.transactional_id!r}"
-        return f"{type(self).__name__}({self._connection.endpoint!r}{name}, status={status})"
+        return f"{self._name()[:-1]}, status={self._core.status.name})"
+
+    def _name(self) -> str:
+        transactional_id = self._core.plan.transactional_id
+        named = "" if transactional_id is None else f", transactional_id={transactional_id!r}"
+        return f"{type(self).__name__}({self._connection.endpoint!r}{named})"
 
     @property
     def identity(self) -> Identity | None:

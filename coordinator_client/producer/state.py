@@ -48,6 +48,10 @@ class ProducerStatus(StrEnum):
     """The producer is fenced, misconfigured or was closed: nothing is sent any more."""
 
 
+OPEN: Final = frozenset({ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT})
+"""Statuses of a producer whose caller has a transaction open."""
+
+
 class Goal(Enum):
     """Goals that the caller of a producer can wait for."""
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 import datetime
 import gc
 import platform
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,13 +24,16 @@ from coordinator_client import (
     Producer,
     Rejected,
     Transaction,
+    loops,
     stable_id,
 )
 from coordinator_client.producer.async_producer import AsyncTransaction
+from coordinator_client.producer.dropped import DROPPED
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
 from tests.client.producers import commit, ended, produce_refused, producer_in
 from tests.client.world import Fault, World
+from tests.harness.patience import DEADLINE_SECONDS
 
 # Begin, commit, abort.
 
@@ -190,6 +197,134 @@ def test_a_send_that_was_not_awaited_is_noticed_at_the_commit(world: World) -> N
 
     world.run(use())
     assert world.server.visible() == [b"c"]
+
+
+# Dropped producers.
+
+
+def left_unsent(world: World, transactional_id: str | None) -> Producer:
+    producer = producer_in(world, transactional_id)
+    producer.init()
+    if transactional_id is None:
+        producer.send("t", b"a", partition=0)
+    else:
+        producer.begin().send("t", b"a", partition=0)
+    return producer
+
+
+@pytest.mark.parametrize("transactional_id", ["p", None])
+def test_a_producer_dropped_with_unsent_records_warns_at_the_next_look(
+    world: World, caplog: pytest.LogCaptureFixture, transactional_id: str | None
+) -> None:
+    lost = left_unsent(world, transactional_id)
+    DROPPED.look()
+    with warnings.catch_warnings(record=True) as none:
+        del lost
+        gc.collect()
+    assert (none, caplog.text) == ([], ""), "the collector runs no code of the SDK"
+    with pytest.warns(ResourceWarning, match="was dropped with 1 record not sent: close it, or use it in a `with`"):
+        producer_in(world, "another")
+    assert [record.name for record in caplog.records] == ["coordinator_client.dropped"]
+    with warnings.catch_warnings(record=True) as again:
+        DROPPED.look()
+    assert again == []
+
+
+def test_a_dropped_producer_with_an_open_transaction_warns(world: World) -> None:
+    producer = producer_in(world)
+    producer.begin().flush()
+    del producer
+    gc.collect()
+    with pytest.warns(ResourceWarning, match=r"Producer\('.*', transactional_id='p'\) was dropped with an open tr"):
+        DROPPED.look()
+
+
+class LoopOfTheApplication:
+    """A loop that keeps what is due later."""
+
+    def __init__(self) -> None:
+        self.asyncio_loop = self
+        self.due: list[Callable[[], None]] = []
+
+    def call_after(self, _wait_ms: int, call: Callable[[], None]) -> None:
+        self.due.append(call)
+
+
+def test_a_dropped_producer_of_asyncio_warns_on_the_loop_of_the_application(world: World) -> None:
+    async def use() -> None:
+        producer = AsyncProducer(world.connection(), transactional_id="p")
+        await (await producer.begin()).send("t", b"a", partition=0)
+
+    world.run(use())
+    # The timer of the last request is due, and the world forgets its calls, as a transport does.
+    while world._events:
+        world._next_event()
+    world.calls.clear()
+    gc.collect()
+    loop: Any = LoopOfTheApplication()
+    DROPPED.look_on(loop)
+    DROPPED.look_on(loop)
+    (look,) = loop.due
+    with pytest.warns(ResourceWarning, match="AsyncProducer.* was dropped with 1 record not sent"):
+        look()
+    assert len(loop.due) == 1, "no producer is left to look at"
+    producer = producer_in(world, "q")
+    DROPPED.look_on(loop)
+    loop.due.pop()()
+    assert len(loop.due) == 2
+    producer.close()
+
+
+def test_the_loop_thread_of_blocking_clients_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DROPPED.look in loops.LOOKS
+    looked = threading.Event()
+    monkeypatch.setattr(loops, "LOOKS", [looked.set])
+    loop = loops.BackgroundLoop()
+    loop.call_soon(loop._look)
+    assert looked.wait(DEADLINE_SECONDS)
+    loop.stop()
+    loop.close()
+
+
+def test_a_producer_that_lost_nothing_is_dropped_in_silence(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    committed, closed, plain = producer_in(world), left_unsent(world, "q"), left_unsent(world, None)
+    commit(committed, b"a")
+    closed.close()
+    plain.flush()
+    del committed, closed, plain
+    gc.collect()
+    DROPPED.look()
+    DROPPED.look_at_exit()
+    assert caplog.text == ""
+
+
+def test_the_end_of_the_program_warns_of_producers_that_are_still_there(world: World) -> None:
+    producer = left_unsent(world, "p")
+    with pytest.warns(ResourceWarning, match="was not closed at the end of the program with 1 record not sent"):
+        DROPPED.look_at_exit()
+    producer.close()
+
+
+def test_a_fork_does_not_warn_of_what_its_parent_sends(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    used, unused = left_unsent(world, "p"), producer_in(world, "q")
+    DROPPED.begin_in_child()
+    DROPPED.look_at_exit()
+    assert caplog.text == ""
+    del used
+    unused.begin().send("t", b"a", partition=0)
+    DROPPED.watch(unused, unused._core, "the child's")
+    with pytest.warns(ResourceWarning, match="the child's was not closed"):
+        DROPPED.look_at_exit()
+
+
+def test_a_warning_that_is_an_error_is_only_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    lost = left_unsent(world, "p")
+    del lost
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DROPPED.look()
+    assert "was dropped with 1 record not sent" in caplog.text
 
 
 # Words.

@@ -29,6 +29,7 @@ from tests.log.driven_log import (
     offsets_of,
     transactional,
 )
+from tests.log.test_cleanup_policy import alter
 from tests.log.test_delete_records import delete, filled
 
 TX = transactional()
@@ -542,3 +543,23 @@ def test_a_crash_at_any_step_loses_nothing_that_is_kept_and_all_goes_in_the_end(
         after.remove()
         assert [offset for offset in keys(after, Family.LOG) if offset < head.log_start_offset] == []
         assert after.read_all(fetch_offset=head.log_start_offset) == shown
+
+
+def test_no_stretch_is_finished_before_the_log_start() -> None:
+    driven = DrivenLog()
+    driven.create()
+    for _ in range(3):
+        driven.append(Batch(timestamp_ms=-1))
+    delete(driven, 3)
+    driven.remove()
+    alter(driven, {"retention_ms": "1000"})
+    driven.remove()
+    assert not list(driven.store.scan(Family.STRETCHES, b"", b"\xff" * 12))
+    driven.append(Batch(timestamp_ms=-1))
+    driven.remove()
+    after = driven.crash()
+    assert (after.head().log_start_offset, after.head().index.first_offset, after.read_all(fetch_offset=3)) == (
+        3,
+        4,
+        [3],
+    )

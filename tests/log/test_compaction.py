@@ -12,20 +12,26 @@ from hypothesis import strategies as st
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.features import COMPACTED_LOGS, FEATURES_KEY
-from coordinator_runtime.store import Family
+from coordinator_runtime.ports import UnfinishedTransaction
+from coordinator_runtime.store import CommitGroup, Family
 from coordinator_runtime.worker import WorkerLost
 from partition_log.catalog.settings import SettingsChange
 from partition_log.catalog.state import TopicToAlter
 from partition_log.compaction import chunks, passes, payloads
 from partition_log.compaction.chunks import LeftIndex
+from partition_log.compaction.holds import CompactionHolds
 from partition_log.compaction.payloads import TableLost
 from partition_log.compaction.rules import Survivors
+from partition_log.compaction_rows import compaction_key, encode_compaction
 from partition_log.requests import AlterTopicConfigs
 from partition_log.shard import LogShard
+from partition_log.state import Compaction
+from tests.harness.leases import HeldOffsets
 from tests.harness.memory_store import Damage, MemoryStore
 from tests.log.compacting_log import DAY_MS, CompactingLog, Content
 from tests.log.driven_log import ABORT, COMMIT, COMMITTED, CONTEXT, TOPIC, UNCOMMITTED, Batch, code
 from tests.log.test_delete_records import delete
+from txnctl.stopped.store_verify import verify_store
 
 pytest.importorskip("pyarrow")
 
@@ -394,6 +400,47 @@ def test_a_record_without_a_key_is_refused(encoding: Encoding, compression: Comp
     log.write([*keyless, (b"", b"2")], encoding=encoding, compression=compression)
     alter(log, {"cleanup_policy": "delete"})
     assert log.send([(None, b"2")], encoding=encoding, compression=compression).error is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [Compaction(13, 13, 13), Compaction(4, 8, 9), Compaction(8, 4, 4), Compaction(0, 12, -1)]
+)
+def test_a_progress_that_cannot_be_is_noticed_in_a_stopped_store(wrong: Compaction) -> None:
+    log = written(*a_key(12))
+    log.compact()
+    log.check()
+    row = (Family.PARTITIONS, compaction_key(log.driven.ordinal()), encode_compaction(wrong))
+    log.driven.store.write([CommitGroup(log.driven.store.version() + 1, [row])])
+    violated = {check.name: check.violations for check in verify_store(log.driven.store)}
+    assert "which does not fit" in violated["positions"][0]
+
+
+class Unfinished:
+    """A transaction that is decided, and has its marker in this partition only."""
+
+    def __init__(self, *found: UnfinishedTransaction) -> None:
+        self.found = found
+
+    def unfinished(self) -> tuple[UnfinishedTransaction, ...]:
+        return self.found
+
+
+def test_a_transaction_that_is_not_complete_everywhere_holds_what_it_replaced() -> None:
+    log = written(*a_key(3))
+    log.write([(b"k", b"new")], producer_id=1)
+    log.finish(1, COMMIT)
+    for content in a_key(7, b"z"):
+        log.write([content])
+    driven, ordinal = log.driven, log.driven.ordinal()
+    entry = driven.entry(1)
+    assert entry is not None
+    assert entry.last_marker is not None
+    placed = driven.catalog.place(TOPIC, b"", 0)
+    this = UnfinishedTransaction(1, entry.coordinator_shard, entry.last_marker.csn, frozenset({ordinal, 99}))
+    for unfinished, held in (((), None), ((this,), 3)):
+        holds = CompactionHolds(driven.runtime, Unfinished(*unfinished), HeldOffsets({}))
+        assert holds.held_from(placed) == held
+    assert CompactionHolds(driven.runtime, Unfinished(this), HeldOffsets({ordinal: 1})).held_from(placed) == 1
 
 
 # Bugs that the tests above must notice

@@ -268,6 +268,10 @@ class _Verification:
         expected = (min(opened, default=head.log_end_offset), len(opened))
         if (head.last_stable_offset, head.open_transactions) != expected:
             check.violated(f"{name}: {_head_words(head)} is stored, the producers say {expected[0]} and {expected[1]}")
+        progress = stored.compaction(self._rows, ordinal)
+        places = (progress.clean_to, progress.end_offset, head.compacted_to, head.last_stable_offset)
+        if list(places) != sorted(places) or not 0 <= progress.position <= progress.end_offset:
+            check.violated(f"{name}: compacted up to {head.compacted_to}, which does not fit {progress}")
         if not head.log_start_offset <= head.last_stable_offset <= head.log_end_offset:
             check.violated(f"{name}: begins at {head.log_start_offset}, which is not stable: {_head_words(head)}")
 

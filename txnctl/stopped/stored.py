@@ -24,8 +24,17 @@ from partition_log.batches import OFFSET_END
 from partition_log.batches import batches as readable_batches
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.state import CatalogRecord
+from partition_log.compaction_rows import compaction_key, decode_compaction
 from partition_log.reading import AbortedIndex, ReadBudget
-from partition_log.state import NO_OFFSET, AbortedTransaction, IndexEntry, PartitionHead, ProducerEntry, RememberedEnd
+from partition_log.state import (
+    NO_OFFSET,
+    AbortedTransaction,
+    Compaction,
+    IndexEntry,
+    PartitionHead,
+    ProducerEntry,
+    RememberedEnd,
+)
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import Transaction
@@ -208,6 +217,11 @@ def heads(rows: StoredRows) -> dict[int, PartitionHead]:
             csns = rows.scan(Family.PARTITIONS, *forgotten_rows.forgotten_range(ordinal))
             found[ordinal] = codec.decode_head(value, starmap(forgotten_rows.decode_forgotten, csns))
     return found
+
+
+def compaction(rows: StoredRows, ordinal: int) -> Compaction:
+    """Return the progress of compaction in a partition."""
+    return decode_compaction(rows.get(Family.PARTITIONS, compaction_key(ordinal)))
 
 
 def stretches(rows: StoredRows, ordinal: int) -> list[IndexEntry]:

@@ -42,6 +42,9 @@ INCARNATION_KEY: Final = b"incarnation"
 DEMAND_PREFIX: Final = b"!"
 """First byte of the names that a program must know to open the store."""
 
+UNFINISHED_KEY: Final = b"!unfinished_copy"
+"""Name of a copy that is not complete. Only the program that copies knows it, so no other opens the store."""
+
 KNOWN_DEMANDS: Final[frozenset[bytes]] = frozenset()
 
 _NUMBER_BYTES: Final = 8

@@ -67,9 +67,9 @@ class CommitGroup:
     version: int
     mutations: Sequence[Mutation]
     deleted_ranges: Sequence[KeyRange] = ()
-    """Ranges deleted after the mutations of the same group were applied. They are *retired*: no later group ever puts a
-    row into one, because offsets, ordinals and numbers of steps only grow. So an engine may skip a range without
-    reading the rows in it, and need not know which of them are older than its deletion."""
+    """Ranges deleted after the mutations of the same group were applied. They are *retired*: no later group puts a row
+    into one, because offsets, ordinals and numbers of steps only grow. So an engine may skip a range without reading
+    the rows in it. It need not know which of them are older than the deletion."""
     size_bytes: int = 0
     """Bytes of keys and values together. Groups are merged into one batch up to `commit_groups.BATCH_BYTES_MAX`."""
 

@@ -1,8 +1,8 @@
 """Reads that may wait: jobs on the stored rows, on threads beside the loop.
 
-An engine on a local disk answers from the loop's thread. An engine on an object store takes tens of
-milliseconds for a read that misses its cache. The loop would serve no other caller meanwhile. So such an engine opens
-views for readers (`OpenStore.view`), and jobs go to a thread. Their results come back to the loop.
+An engine on a local disk answers from the loop's thread. A read that misses the cache of an engine on an object store
+takes tens of milliseconds. The loop would serve no other caller meanwhile. So such an engine opens views for readers
+(`OpenStore.view`), and jobs go to a thread. Their results come back to the loop.
 
 A job reads through one view, which shows the store as of the beginning of the job. It must not touch the state of any
 shard. What it reads may be removed meanwhile by the loop's decisions, so the caller checks that when it has the result.

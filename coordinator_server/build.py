@@ -179,6 +179,12 @@ def build(
     )
 
 
+def _reader(opened: OpenStore) -> ReaderThreads | None:
+    """Return the threads that read, for a store whose reads may wait."""
+    loop = asyncio.get_running_loop()
+    return None if opened.view is None else ReaderThreads(opened.view, partial(_on_loop, loop))
+
+
 def _on_loop(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
     """Call on the loop, from another thread. Once the loop is closed, no caller waits any more."""
     if not loop.is_closed():
@@ -319,8 +325,7 @@ def _connect_reads(
     fetcher = core.log.records.fetcher
     fetcher.answer_limit = answers
     fetcher.converter = RecordsConverter(payload_worker)
-    if opened.view is not None:
-        fetcher.reader = ReaderThreads(opened.view, partial(_on_loop, asyncio.get_running_loop()))
+    fetcher.reader = _reader(opened)
     fetcher.on_work = core.log.positions.searches.on_work = reads.spent
 
 

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Final, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from coordinator_runtime.backups.of_rocks import make_rocks_backup
+from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.engine import OpenStore, StoppedStore
 from coordinator_runtime.identity import uuid_text
+from coordinator_runtime.incarnation import Incarnation
+from coordinator_runtime.migration import migrate_to_bucket, migrate_to_directory
 from coordinator_runtime.rocks import open_read_only, open_store
+from coordinator_runtime.rocks.store_directory import StoreDirectory, refused_in_words
+from coordinator_runtime.slate.location import TEST_SCHEMES, StoreLocation, parse_location
+from coordinator_runtime.store import StoreRefused
 from coordinator_server.exits import CommandFailed, ExitStatus
 from coordinator_server.host.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
 from coordinator_server.settings.config import Config
 from coordinator_server.settings.data_directory import refuse_foreign_files
+
+if TYPE_CHECKING:
+    from coordinator_runtime.slate.store_check import RaceResult
+
+TEST_STORES_VARIABLE: Final = "COORDINATOR_TEST_STORES"
+"""Environment variable that allows the stores `memory:` and `file:`."""
 
 _log = structlog.get_logger("server")
 
@@ -35,13 +50,14 @@ class StoreEngine:
     name: str
     open_store: StoreOpener
     """Opens the store of a server for writing."""
-    open_stopped: Callable[[Path], StoppedStore]
-    """Opens the store of a stopped server for tools that only read. Raises StoreRefused."""
+    open_stopped: Callable[[str], StoppedStore]
+    """Opens the store of a stopped server for tools that only read, by its directory or address. Raises
+    StoreRefused."""
 
 
 def engine_of(config: Config) -> StoreEngine:
     """Return the engine that the configuration names."""
-    return ROCKS
+    return ROCKS if config.store is None else SLATE
 
 
 def open_rocks_store(config: Config) -> OpenStore:
@@ -70,6 +86,84 @@ def open_rocks_store(config: Config) -> OpenStore:
     )
 
 
+def open_bucket_store(config: Config) -> OpenStore:
+    """Open the store in object storage. Raises StoreRefused."""
+    slate = _slate()
+    location = _checked_location(config.store or "")
+    if StoreDirectory(config.data_dir).durable_mark_path.exists():
+        raise StoreRefused(
+            f"{config.data_dir} holds a store, which a server with a store in {location.address} would leave unused:"
+            " name another directory for the cache, or move the store with `txnctl migrate`"
+        )
+    cache = config.data_dir / "cache" if config.store_cache_bytes_max else None
+    if cache is not None:
+        with refused_in_words(cache):
+            cache.mkdir(parents=True, exist_ok=True)
+    store = slate.open_slate_store(
+        location,
+        shard_count=config.shard_count,
+        options=slate.SlateOptions(cache, config.store_cache_bytes_max),
+        accepts_data_loss=config.accept_data_loss,
+    )
+    return OpenStore(
+        store,
+        store.mark_durable,
+        store_id=uuid_text(store.identity.store_id),
+        view=store.view,
+    )
+
+
+def _open_bucket_stopped(address: str) -> StoppedStore:
+    store: StoppedStore = _slate().open_slate_stopped(_checked_location(address))
+    return store
+
+
+def object_store_check(address: str, rounds: int) -> Sequence[RaceResult]:
+    """Check the object store of a location. Raises StoreRefused."""
+    results: Sequence[RaceResult] = _slate().checked_object_store(_checked_location(address), rounds)
+    return results
+
+
+def migrate_store(source: str, target: str, pause: Callable[[int], None]) -> tuple[int, Incarnation]:
+    """Copy a store from a directory to a location in object storage, or back. Returns the number of rows, and the
+    incarnation that the copy begins. `pause` waits so many milliseconds. Raises StoreRefused, StoreFailed,
+    StoreUnreadable."""
+    _slate()
+    clock = SystemClock()
+    places = [_checked_location(place) if _is_address(place) else Path(place) for place in (source, target)]
+    match places:
+        case [Path() as directory, StoreLocation() as location]:
+            return migrate_to_bucket(directory, location, clock=clock, pause=pause)
+        case [StoreLocation() as location, Path() as directory]:
+            return migrate_to_directory(location, directory, clock=clock, pause=pause)
+    raise StoreRefused("one of the two must be a directory, and the other an address such as s3://BUCKET/PREFIX")
+
+
+def _is_address(place: str) -> bool:
+    return "://" in place or place.startswith(tuple(f"{scheme}:" for scheme in TEST_SCHEMES))
+
+
+def _slate() -> ModuleType:
+    """Return the module that opens stores in object storage. Raises StoreRefused if its libraries are missing."""
+    try:
+        # Late: the libraries are of an extra.
+        return import_module("coordinator_runtime.slate.opening")
+    except ImportError as missing:
+        raise StoreRefused(
+            f"stores in object storage need other libraries ({missing}): install txn-coordinator[objectstore]"
+        ) from missing
+
+
+def _checked_location(address: str) -> StoreLocation:
+    """Return the place of a store. Raises StoreRefused, also for one that only tests may use."""
+    location = parse_location(address)
+    if location.is_for_tests and TEST_STORES_VARIABLE not in os.environ:
+        raise StoreRefused(
+            f"{address} is for tests: it can lose what was acknowledged. Name a bucket, or set {TEST_STORES_VARIABLE}=1"
+        )
+    return location
+
+
 def handle_plan(config: Config) -> HandlePlan:
     """Return the distribution of the open files of this process. Raises its limit as far as the system allows. Raises
     CommandFailed."""
@@ -81,3 +175,6 @@ def handle_plan(config: Config) -> HandlePlan:
 
 ROCKS: Final = StoreEngine("rocksdb", open_rocks_store, open_read_only)
 """RocksDB in a directory of this machine."""
+
+SLATE: Final = StoreEngine("slatedb", open_bucket_store, _open_bucket_stopped)
+"""SlateDB in a bucket."""

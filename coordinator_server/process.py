@@ -179,7 +179,7 @@ class _Process:
             self._metrics = self._listen_for_scrapes()
             if self._metrics is not None:
                 undo.callback(self._metrics.close)
-            self._manager.busy(f"opening the store in {self._config.data_dir}")
+            self._manager.busy(f"opening the store in {self._config.place}")
             opened = _open(opener, self._config)
             undo.pop_all()
         self._manager.busy("loading the state")
@@ -299,7 +299,7 @@ class _Process:
             _log.error("load_failed", old_state="loading", new_state="failed", exc_info=error)
             raise CommandFailed(
                 ExitStatus.STORE_REFUSED,
-                f"the state in {self._config.data_dir} cannot be loaded ({error}); nothing was"
+                f"the state in {self._config.place} cannot be loaded ({error}); nothing was"
                 " served. `txnctl store verify` looks closer; restore a backup if the disk is damaged",
             ) from error
         _log.info(
@@ -320,7 +320,7 @@ class _Process:
                 listen=str(each.address),
                 transport=each.transport.name,
                 protection=each.protection,
-                data_dir=str(self._config.data_dir),
+                data_dir=self._config.place,
                 connections_max=self._handles.connections_max,
                 two_phase=self._config.two_phase,
             )

@@ -32,7 +32,7 @@ LOCKS = (
     Lock(
         "dev.txt",
         ("pyproject.toml",),
-        ("--extra", "server", "--extra", "page", "--extra", "spark", "--extra", "dev"),
+        ("--extra", "server", "--extra", "page", "--extra", "objectstore", "--extra", "spark", "--extra", "dev"),
     ),
     # The declared lower bounds are a promise to users. This environment tests them.
     Lock(
@@ -50,7 +50,7 @@ LOCKS = (
     Lock("ops.txt", ("requirements/ops.in",)),
     # Contents of the image of the server, and of the one for Spark jobs (ops/docker/Dockerfile).
     Lock("wheel.txt", ("requirements/wheel.in",)),
-    Lock("server.txt", ("pyproject.toml",), ("--extra", "server")),
+    Lock("server.txt", ("pyproject.toml",), ("--extra", "server", "--extra", "objectstore")),
     Lock("spark.txt", ("pyproject.toml",), ("--extra", "server", "--extra", "spark")),
     Lock("demo.txt", ("requirements/demo.in",), ("--no-deps",)),
 )

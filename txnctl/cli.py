@@ -12,7 +12,7 @@ import typer
 
 from coordinator_runtime.running_version import running_version
 from coordinator_server.exits import CommandFailed, ExitStatus
-from txnctl.commands import acl, backup, group, log, shard, sink, store, token, topic
+from txnctl.commands import acl, backup, cluster, group, log, shard, sink, store, token, topic
 from txnctl.commands.administration import abort, hanging
 from txnctl.commands.completing import complete_names, place_completion
 from txnctl.commands.doctor import doctor
@@ -20,6 +20,7 @@ from txnctl.commands.empty_values import refuse_empty_values
 from txnctl.commands.explain import explain
 from txnctl.commands.health import health
 from txnctl.commands.log import consume
+from txnctl.commands.migrate import migrate
 from txnctl.commands.options import SERVER_TLS, SERVER_WAIT, ServerTls, parse_duration_ms
 from txnctl.commands.page import page
 from txnctl.commands.placing import place_options
@@ -65,6 +66,8 @@ app.add_typer(log.app)
 app.add_typer(store.app)
 app.add_typer(backup.app)
 app.command()(backup.restore)
+app.command()(migrate)
+app.add_typer(cluster.app)
 app.add_typer(token.app)
 app.add_typer(config)
 app.command()(doctor)

@@ -26,7 +26,7 @@ from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.lag import LagConfig
 from coordinator_server.security.tls import ClientAuth
 from coordinator_server.settings.access_config import ENVIRONMENT_PREFIX as ENVIRONMENT_PREFIX
-from coordinator_server.settings.access_config import KAFKA_PREFIX, AccessConfig
+from coordinator_server.settings.access_config import KAFKA_PREFIX
 from coordinator_server.settings.access_config import METRICS_PREFIX as METRICS_PREFIX
 from coordinator_server.settings.setting_types import (
     AssignorNames,
@@ -36,6 +36,7 @@ from coordinator_server.settings.setting_types import (
     assignor_names,
     names,
 )
+from coordinator_server.settings.store_config import StoreConfig
 from coordinator_server.tracing import TraceExporter, check_installed
 from coordinator_server.traffic.admission import AdmissionLimits
 from coordinator_server.traffic.answer_bytes import AnswerLimits
@@ -49,7 +50,7 @@ CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
 """Environment variable that names the TOML file if no flag does."""
 
 
-class Config(AccessConfig):
+class Config(StoreConfig):
     """All settings. Units are in the names: `_ms` milliseconds, `_bytes` bytes."""
 
     data_dir: SettingPath
@@ -585,6 +586,11 @@ class Config(AccessConfig):
     def admission_limits(self) -> AdmissionLimits:
         """Return the limits of calls under way."""
         return AdmissionLimits(self.calls_in_work_max, self.reserved_calls, self.long_polls_max, self.group_waits_max)
+
+    @property
+    def place(self) -> str:
+        """Place of the store: an address, or the data directory."""
+        return self.store or str(self.data_dir)
 
     def backup_settings(self) -> BackupSettings | None:
         """Return the settings of backups; None if no directory is set."""

@@ -18,9 +18,9 @@ from weakref import WeakSet
 
 from coordinator_protocol.batch import cut_row
 from coordinator_runtime.incarnation import FIRST, Incarnation, IncarnationCause, next_incarnation
+from coordinator_runtime.slate.retired import RetiredRanges
 from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreDamaged, StoreFailed, StoreUnreadable
 from tests.harness.patience import DEADLINE_SECONDS
-from tests.harness.retired_ranges import RetiredRanges
 
 _KEY_BYTES_MAX = 4096
 

@@ -18,6 +18,8 @@ from txn_coordinator.config import TwoPhase
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
 ON_ROCKS = {"crash_of_a_fused_commit", "crash_between_markers", "rotation"}
 """Played on RocksDB too in `make fast`; `make test-long` plays all."""
+ON_BUCKET = {"crash_between_markers"}
+"""Played in a bucket too in `make fast`; `make test-long` plays all."""
 
 
 def mode_in_turn(path: Path, modes: Sequence[TwoPhase], *, lane: bool) -> TwoPhase:
@@ -57,6 +59,29 @@ def test_scenario_on_rocksdb(path: Path, tmp_path: Path) -> None:
     """With a fast path, in the mode in which that is not played in memory."""
     transcript = read_transcript(path.read_text())
     shelf = RocksShelf(tmp_path / "store")
+    try:
+        file_says(path, written(transcript, play(transcript, mode_in_turn(path, transcript.modes, lane=False), shelf)))
+    finally:
+        shelf.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=() if path.stem in ON_BUCKET else (pytest.mark.slow, pytest.mark.long))
+        for path in SCENARIOS
+        # As above; a bucket is backed up by its versions.
+        if path.stem not in ("disk_error", "restore", "restore_split", "restore_two_phase")
+    ],
+    ids=lambda path: path.stem,
+)
+def test_scenario_in_a_bucket(path: Path) -> None:
+    """A crash is a second server that fences the first."""
+    pytest.importorskip("slatedb", reason="the extra objectstore is not installed")
+    from tests.harness.bucket_shelf import BucketShelf
+
+    transcript = read_transcript(path.read_text())
+    shelf = BucketShelf()
     try:
         file_says(path, written(transcript, play(transcript, mode_in_turn(path, transcript.modes, lane=False), shelf)))
     finally:

@@ -58,6 +58,21 @@ def test_storm_on_rocksdb(seed: int, tmp_path: Path) -> None:
         shelf.close()
 
 
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6))
+def test_storm_in_a_bucket(seed: int) -> None:
+    """Every crash is a second server that fences the first."""
+    pytest.importorskip("slatedb", reason="the extra objectstore is not installed")
+    from tests.harness.bucket_shelf import BucketShelf
+
+    shelf = BucketShelf()
+    try:
+        Auditor(Simulation(Options.of(seed), shelf).run()).check()
+    finally:
+        shelf.close()
+
+
 def test_a_seed_says_everything() -> None:
     """The same seed tells the same story."""
     histories = [Simulation(Options.of(7)).run() for _ in range(2)]

@@ -9,6 +9,9 @@ from typing import Protocol
 import pytest
 
 from coordinator_runtime.rocks import RocksStore, open_store
+from coordinator_runtime.slate.location import parse_location
+from coordinator_runtime.slate.opening import open_slate_store
+from coordinator_runtime.slate.store import SlateStore
 from coordinator_runtime.store import Store
 from tests.harness.memory_store import MemoryStore
 
@@ -43,9 +46,21 @@ class RocksShelf:
         return self.store
 
 
-@pytest.fixture(params=["memory", "rocks"])
+class SlateShelf:
+    def __init__(self, path: Path) -> None:
+        self._location = parse_location(f"memory:{path}")
+        self.store: SlateStore = open_slate_store(self._location, shard_count=64)
+
+    def reopen(self) -> Store:
+        self.store.close()
+        self.store = open_slate_store(self._location, shard_count=64)
+        return self.store
+
+
+@pytest.fixture(params=["memory", "rocks", "slate"])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
-    made = MemoryShelf() if request.param == "memory" else RocksShelf(tmp_path / "store")
+    kinds = {"memory": lambda _path: MemoryShelf(), "rocks": RocksShelf, "slate": SlateShelf}
+    made: Shelf = kinds[request.param](tmp_path / "store")
     yield made
     made.store.close()
 

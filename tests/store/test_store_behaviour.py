@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator_runtime.rocks import open_store
+from coordinator_runtime.slate.retired import RetiredRanges
 from coordinator_runtime.store import CommitGroup, Family, KeyRange, Mutation, Store
 from tests.harness.memory_store import MemoryStore
-from tests.harness.retired_ranges import RetiredRanges
 from tests.store.conftest import Shelf
 
 LOG, META, PARTITIONS, PRODUCERS = Family.LOG, Family.META, Family.PARTITIONS, Family.PRODUCERS

@@ -51,6 +51,14 @@ TwoPhaseName = Annotated[
         help="fused: one flush per commit. split: three steps that can be observed.",
     ),
 ]
+StoreAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="s3://BUCKET/PREFIX",
+        help="Store in object storage; also gs:// and az://. The data directory is then only a cache. [default: none]",
+    ),
+]
 Insecure = Annotated[
     bool,
     typer.Option("--insecure", help="Listen without TLS or authentication on addresses that other machines can reach."),
@@ -68,6 +76,7 @@ Settings = Annotated[
 
 def serve(
     data_dir: DataDir = None,
+    store: StoreAddress = None,
     listen: Listen = None,
     kafka_listen: KafkaListen = None,
     config_file: Annotated[
@@ -89,6 +98,7 @@ def serve(
     flags = parse_settings(settings or [])
     given = {
         "data_dir": data_dir,
+        "store": store,
         "listen": listen,
         "kafka_listen": kafka_listen,
         "two_phase": two_phase,
@@ -128,7 +138,7 @@ def run_server(loaded: LoadedConfig) -> None:
 
     def announce(listeners: Sequence[OpenListener], kafka: Sequence[Address]) -> None:
         first, *others = listeners
-        typer.echo(f"txnctl: serving gRPC on {first.address}, data in {config.data_dir} ({_how(first)})")
+        typer.echo(f"txnctl: serving gRPC on {first.address}, data in {config.place} ({_how(first)})")
         for each in others:
             typer.echo(f"txnctl: serving gRPC on {each.address}, too ({_how(each)})")
         for address in kafka:
@@ -209,6 +219,7 @@ _NOT_SET: Final = "not set"
 @config.command()
 def show(
     data_dir: DataDir = None,
+    store: StoreAddress = None,
     listen: Listen = None,
     kafka_listen: KafkaListen = None,
     config_file: Annotated[
@@ -230,6 +241,7 @@ def show(
     flags = parse_settings(settings or [])
     given: dict[str, object] = {
         "data_dir": data_dir,
+        "store": store,
         "listen": listen,
         "kafka_listen": kafka_listen,
         "two_phase": two_phase,

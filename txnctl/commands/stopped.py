@@ -20,7 +20,7 @@ def opened(data_dir: Path) -> Iterator[StoppedStore]:
     CommandFailed."""
     _may_be_entered(data_dir)
     try:
-        store = ROCKS.open_stopped(data_dir)
+        store = ROCKS.open_stopped(str(data_dir))
     except StoreRefused as refusal:
         raise CommandFailed(ExitStatus.STORE_REFUSED, _advised(data_dir, str(refusal))) from refusal
     try:

@@ -5,7 +5,7 @@ SlateDB's binding has no calls for single objects. The record of the owner and t
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from obstore.store import LocalStore, MemoryStore, from_url
 from coordinator_runtime.slate.location import StoreLocation
 
 _in_memory: Final[dict[str, MemoryStore]] = {}
+
+_RETRY_TIMEOUT: Final = timedelta(seconds=20)
 
 ObjectsFailed = BaseError
 """Error of any call that the object store did not do."""
@@ -90,4 +92,5 @@ def _store_of(location: StoreLocation) -> Any:  # noqa: ANN401  one class for ea
     if location.scheme == "file":
         Path(location.bucket).mkdir(parents=True, exist_ok=True)
         return LocalStore(location.bucket)
-    return from_url(f"{location.scheme}://{location.bucket}")
+    # Requests are repeated by the server that starts again, not for minutes by this one.
+    return from_url(f"{location.scheme}://{location.bucket}", retry_config={"retry_timeout": _RETRY_TIMEOUT})

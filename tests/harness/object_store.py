@@ -27,6 +27,7 @@ _REASONS: Final = {
     204: "No Content",
     206: "Partial Content",
     304: "Not Modified",
+    403: "Forbidden",
     404: "Not Found",
     409: "Conflict",
     412: "Precondition Failed",
@@ -73,6 +74,8 @@ class ObjectServer:
         """How many of the next requests of a method get the status 500 and do nothing."""
         self.lose_next_answer: set[str] = set()
         """Methods whose next request is done, and whose connection then ends without an answer."""
+        self.refusal: int | None = None
+        """A status that every request gets, such as 403 for wrong credentials."""
         self.is_atomic = True
         """False: a conditional write checks first and writes later, as stores do that must be refused."""
         self.keeps_metadata = True
@@ -122,7 +125,9 @@ class ObjectServer:
         try:
             while (asked := await _read(reader)) is not None:
                 self.requests[asked.method] += 1
-                if self.fail_next.get(asked.method, 0) > 0:
+                if self.refusal is not None:
+                    answered = _Answered(self.refusal)
+                elif self.fail_next.get(asked.method, 0) > 0:
                     self.fail_next[asked.method] -= 1
                     answered = _Answered(500)
                 else:

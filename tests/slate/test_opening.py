@@ -151,6 +151,15 @@ def test_a_store_that_drops_metadata_is_refused(server: ObjectServer, address: s
         opened(address)
 
 
+def test_wrong_credentials_are_one_line_with_advice(server: ObjectServer, address: str) -> None:
+    server.refusal = 403
+    with pytest.raises(
+        StoreRefused, match=r"s3://tests/some/prefix cannot be used: .*check the bucket and the"
+    ) as refused:
+        opened(address)
+    assert "\n" not in str(refused.value)
+
+
 def lose_answer(server: ObjectServer) -> None:
     server.lose_next_answer.add("PUT")
 

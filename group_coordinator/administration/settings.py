@@ -198,16 +198,17 @@ class GroupSettings:
             auto_offset_reset=self._setting(group_id, SHARE_AUTO_OFFSET_RESET),
             is_read_committed=bool(self._setting(group_id, SHARE_ISOLATION_LEVEL)),
             is_renew_enabled=bool(self._setting(group_id, SHARE_RENEW_ACKNOWLEDGE_ENABLE)),
-            dead_letter_topic=str(self._value(group_id, SHARE_DEAD_LETTER_TOPIC)),
+            dead_letter_topic=self._text(group_id, SHARE_DEAD_LETTER_TOPIC),
         )
 
     def _setting(self, group_id: str, name: str) -> int:
-        return int(self._value(group_id, name))
-
-    def _value(self, group_id: str, name: str) -> int | str:
         overrides = self.overrides.get(group_id)
         own = None if overrides is None else overrides.get(name)
-        return self._of_server[name] if own is None else own
+        return int(self._of_server[name] if own is None else own)
+
+    def _text(self, group_id: str, name: str) -> str:
+        overrides = self.overrides.get(group_id) or {}
+        return str(overrides.get(name, self._of_server[name]))
 
     def replays(self) -> dict[type, Callable[[Any], None]]:
         return {GroupConfigChanged: self._change}

@@ -270,6 +270,9 @@ def _settings(options: SlateOptions) -> binding.Handle:
     values["flush_interval"] = None
     # Level 0 has one table for each checkpoint. At the default of 8 writes stall.
     values["l0_max_ssts"] = values["l0_max_ssts_per_key"] = 64
+    # One table is uploaded at a time. Of several, an older one may be published later. The collector takes what is
+    # older than the newest published one for garbage, once it has its least age (SlateDB's RFC 29).
+    values["l0_flush_parallelism"] = 1
     for name in ("manifest", "wal", "wal_fence", "compacted", "compactions"):
         values["garbage_collector_options"][f"{name}_options"]["min_age"] = COLLECTED_AGE
     # A fence that is removed would let a former writer write again.

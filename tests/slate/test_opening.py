@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -195,14 +196,14 @@ def test_a_flush_is_one_object_and_an_idle_store_writes_nothing(server: ObjectSe
 
 
 def test_fences_are_never_collected_and_other_objects_only_after_an_hour() -> None:
-    collected = _settings(SlateOptions()).to_json_string()
-    import json
-
-    options = json.loads(collected)["garbage_collector_options"]
+    settings = json.loads(_settings(SlateOptions()).to_json_string())
+    options = settings["garbage_collector_options"]
     assert options["wal_fence_options"]["dry_run"] is True
     kinds = [value for name, value in options.items() if name.endswith("_options") and name != "detach_options"]
     assert {each["min_age"] for each in kinds} == {"3600s"}
     assert len(kinds) == 5
+    assert settings["l0_flush_parallelism"] == 1
+    assert binding.PATIENCE_SECONDS * 10 < 3_600, "a table is published long before it can be collected"
 
 
 def test_rows_of_retired_ranges_are_hidden_after_a_crash_and_then_removed(address: str) -> None:

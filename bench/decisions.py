@@ -11,12 +11,12 @@ process, without a network, first with `two_phase=fused` and then with `split`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bench.inside import Inside, run_inside
+from bench.turn_meter import TurnMeter
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -38,29 +38,6 @@ def main(_arguments: Sequence[str] = ()) -> None:
     print("| --- | --- | --- | --- | --- |")
     for two_phase in ("fused", "split"):
         run_inside(_story, two_phase=two_phase)
-
-
-class _Turns:
-    """Measures the turns of the loop that it runs on, by a callback in each of them."""
-
-    def __init__(self) -> None:
-        self.took_ms = self.processor_ms = 0.0
-        """Longest turn so far (ms)."""
-        self._is_over = False
-        self._last = perf_counter(), thread_time()
-        self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._tick)
-
-    def _tick(self) -> None:
-        now = perf_counter(), thread_time()
-        self.took_ms = max(self.took_ms, (now[0] - self._last[0]) * 1_000)
-        self.processor_ms = max(self.processor_ms, (now[1] - self._last[1]) * 1_000)
-        self._last = now
-        if not self._is_over:
-            self._loop.call_soon(self._tick)
-
-    def end(self) -> None:
-        self._is_over = True
 
 
 async def _story(inside: Inside) -> None:
@@ -103,7 +80,7 @@ async def _story(inside: Inside) -> None:
     await ask("CreateTopics", log.CreateTopicsRequest(topics=[new]), log.CreateTopicsResponse)
     for number in range(_ROUNDS):
         members = [await sealed_member(2 * number, PARTITIONS) for _ in range(MEMBERS)]
-        turns, began = _Turns(), perf_counter()
+        turns, began = TurnMeter(), perf_counter()
         await decide(2 * number, members)
         answered = perf_counter()
         await decide(2 * number + 1, [await sealed_member(2 * number + 1, 1)])

@@ -525,7 +525,7 @@ def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHea
 
 def finish_unfinished(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, IndexEntry] | None:
     """Finish the index entry at the end of a log. Return the new head and the entry. None if there are no rows, or all
-    of them lie before the log start: index rows there are removed for good."""
+    of them lie before the log start. No index row is ever written there again."""
     index = head.index
     if not index.batch_count or head.log_start_offset >= head.log_end_offset:
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import grpc
@@ -46,3 +48,25 @@ def test_a_second_machine_has_everything_and_the_first_one_ends(
             second.terminate()
             assert second.wait() == ExitStatus.OK
     assert "another server has taken the store over" in first.output
+
+
+def test_records_are_read_back_while_the_bucket_answers_late(
+    tmp_path: Path, server: ObjectServer, address: str
+) -> None:
+    server.wall_seconds = None
+    with served(tmp_path / "a", server, address) as serving:
+        lines = "".join(f"line {number}\n" for number in range(100))
+        txnctl(serving, "topic", "create", "t")
+        txnctl(serving, "produce", "t", stdin=lines)
+        # A new cache: what is read now comes from the bucket.
+        serving.kill()
+        serving.data_dir = tmp_path / "b"
+        serving.start()
+        server.delay_seconds["GET"] = 0.1
+        assert txnctl(serving, "consume", "t").count("line ") == 100
+
+
+def txnctl(serving: ServerProcess, *words: str, stdin: str = "") -> str:
+    """What a command prints that ends well."""
+    command = [sys.executable, "-m", "txnctl", *words, "--server", serving.address]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True).stdout

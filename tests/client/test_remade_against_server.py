@@ -129,17 +129,17 @@ def remade(admin: Admin, address: str, monkeypatch: pytest.MonkeyPatch) -> Calla
     """Lets the topic be made again right after the next look at what the group has committed."""
     fill(address, b"old", 2)
     admin.alter_group_offsets(GROUP, {T0: 1})
-    look = admin.group_offsets
+    look = admin._calls._offsets_of
 
-    async def look_and_remake(group_id: str) -> object:
+    async def look_and_remake(group_ids: Sequence[str]) -> object:
         monkeypatch.undo()
-        found = look(group_id)
+        found = await look(group_ids)
         admin.delete_topic("t")
         admin.create_topic("t", 2)
         fill(address, b"new", 2)
         return found
 
-    return lambda: monkeypatch.setattr(admin._calls, "group_offsets", look_and_remake)
+    return lambda: monkeypatch.setattr(admin._calls, "_offsets_of", look_and_remake)
 
 
 def test_a_lag_is_never_that_of_an_offset_in_another_topic(admin: Admin, remade: Callable[[], None]) -> None:

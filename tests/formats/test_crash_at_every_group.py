@@ -39,11 +39,16 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return written
 
 
+CRASHED_ELSEWHERE = {known_rows.RowKind(Family.PARTITIONS, "compaction")}
+"""Rows of passes of compaction, whose workers the story does not have. `tests/log/test_compaction.py` crashes them at
+every step."""
+
+
 def test_the_story_has_rows_of_every_kind(written: Written) -> None:
     """A new kind of row belongs into tests/formats/story.txt: then it is crashed at."""
     found = {known_rows.kind_of(family, key) for group, _ in written for family, key, _value in group.mutations}
     wanted = {kind for kind in known_rows.KINDS if kind.family is not BY_THE_STORE}
-    assert wanted - found == set()
+    assert wanted - found == CRASHED_ELSEWHERE
 
 
 @pytest.mark.slow

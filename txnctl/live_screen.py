@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Final, NamedTuple, TextIO
@@ -24,8 +26,11 @@ class ScreenSize(NamedTuple):
 
 
 def terminal_size() -> ScreenSize:
-    """Return the size of the terminal at this moment."""
-    return ScreenSize(*shutil.get_terminal_size())
+    """Return the size of the terminal at this moment. The variables LINES and COLUMNS would not follow it."""
+    try:
+        return ScreenSize(*os.get_terminal_size(sys.stdout.fileno()))
+    except OSError:
+        return ScreenSize(*shutil.get_terminal_size())
 
 
 class LiveScreen:

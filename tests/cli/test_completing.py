@@ -88,7 +88,7 @@ def test_names_come_from_the_server(
 
     monkeypatch.setenv("TXNCTL_SERVER", server.address)
     assert found("topic describe or") == {"orders", "orders.retry"}
-    assert found("explain pay") == {"payments-0", "payments-1"}
+    assert found("explain pay") == {"payments", "payments-0", "payments-1"}
     assert found("describe b") == {"billing-1", "billing-2"}
     assert found("--json describe ship") == {"shipping"}
     assert not found("topic create or") & {"orders", "orders.retry"}

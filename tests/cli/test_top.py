@@ -248,9 +248,9 @@ def test_a_real_terminal_is_given_back_as_it_was(server: ServerProcess, end: str
     assert not window.is_as_before()
     window.resize(ScreenSize(40, 6))
     window.until("\x1b[H")
-    for _ in range(3):
+    # Frames that were drawn before may still be on their way.
+    while window.until("\x1b[J").count("\n") > 5:
         window.until("\x1b[H")
-    assert window.until("\x1b[J").count("\n") <= 5
     if end == "q":
         window.press("q")
     else:

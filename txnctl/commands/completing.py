@@ -41,6 +41,10 @@ def _partitions(admin: sdk.Admin, _begun: str) -> Iterable[str]:
     return (f"{topic.name}-{each.partition}" for topic in admin.describe_topics() for each in topic.partitions)
 
 
+def _topics_and_partitions(admin: sdk.Admin, begun: str) -> Iterable[str]:
+    return (*_topics(admin, begun), *_partitions(admin, begun))
+
+
 def _groups(admin: sdk.Admin, _begun: str) -> Iterable[str]:
     return (group.group_id for group in admin.list_groups())
 
@@ -54,6 +58,7 @@ _FINDERS: Final[Mapping[str, Finder]] = {
     "TOPIC": _topics,
     "TOPIC[:N,N]": _topics,
     "TOPIC-PARTITION": _partitions,
+    "TOPIC[-PARTITION]": _topics_and_partitions,
     "GROUP": _groups,
 }
 """Finders of names by the metavar of an argument or option."""

@@ -86,7 +86,7 @@ def test_a_rejected_record_has_a_letter_with_its_content_and_its_story() -> None
     office.reject(1, 1)
     office.world.settle()
     (letter,) = office.letters()
-    assert (letter.key, letter.value, letter.headers) == (None, b"v", {})
+    assert (letter.key, letter.value, letter.headers) == (b"v", b"v", {})
     assert letter.about == {
         "topic": "t",
         "partition": "0",

@@ -91,8 +91,8 @@ class LetterWriter:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Begin what may begin. A step that ends at once lets the outermost call go on."""
-        if self._is_choosing:
+        """Begin what may begin, unless the store failed. A step that ends at once lets the outermost call go on."""
+        if self._is_choosing or self._runtime.has_failed:
             return
         self._is_choosing = True
         try:

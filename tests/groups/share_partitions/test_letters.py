@@ -154,6 +154,22 @@ def test_no_crash_loses_a_letter_or_doubles_it(kept: int, life: int) -> None:
     office.check()
 
 
+def test_a_disk_that_fails_under_letters_leaves_the_rest_to_the_next_start() -> None:
+    office = Office(topics={"t": 6, "dead": 1})
+    partitions = [f"t-{number}" for number in range(6)]
+    for partition in partitions:
+        Shares(office.world, partition, GROUP).produce(1)
+        office.member.fetch()
+    rejected = office.member.acknowledging({partition: [(0, 0, REJECT)] for partition in partitions})
+    office.world.flush()
+    assert rejected.error is None, "more letters are due than are written at once"
+    office.world.fail_disk()
+    office.world.settle()
+    office.world.pass_time(RETRY_MS)
+    assert sorted(each.place for each in office.letters()) == [(partition, 0) for partition in partitions]
+    office.check()
+
+
 def test_a_record_waits_for_its_letter_through_restarts() -> None:
     office = Office(2)
     office.world.delete_topic("dead")

@@ -47,7 +47,7 @@ def main() -> None:
     print(f"{IDS:,} ids, {IDS // OPEN_EVERY:,} with an open transaction, {config.shard_count} shards")
     print(f"load: {_in_words([run.elapsed_ms for run in runs])}")
     print(f"processor time of it: {_in_words([run.processor_ms for run in runs])}")
-    print(f"longest time that the loop served nobody else: {max(run.stall_ms for run in runs):.1f} ms")
+    print(f"longest stall of the loop: {max(run.stall_ms for run in runs):.1f} ms")
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def explain(view: View) -> Explanation:
         next_event = NextEvent.HANGING
         blocking = replace(blocking, hanging_reason=hanging.reason, transactional_id=transactional_id)
     else:
-        assert owner is not None, "what nobody owns hangs"
+        assert owner is not None, "a transaction without an owner hangs"
         next_event, blocking = _next_event(owner), replace(blocking, owner=shown)
         if next_event is NextEvent.CLIENT_OR_TIMEOUT:
             left_ms = owner.start_ms + owner.txn_timeout_ms - view.now_ms

@@ -61,7 +61,7 @@ _DESCRIBED: Final = (
 )
 _ENDED: Final = (
     Ask(_P.WRITE, _ID, _ITEM, "of each id that is named; others are left out"),
-    Ask(_P.TWO_PHASE_COMMIT, _ID, _ITEM, "to end what awaits somebody else's decision"),
+    Ask(_P.TWO_PHASE_COMMIT, _ID, _ITEM, "to end what awaits an outside decision"),
     Ask(_P.ALTER, _CLUSTER, _ITEM, "or instead of two_phase_commit"),
 )
 
@@ -204,7 +204,7 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.CREATE_ACLS: (_ADMINISTER,),
     Method.DELETE_ACLS: (_ADMINISTER,),
     Method.DESCRIBE_ACLS: (_LOOK,),
-    Method.CHECK_PERMISSION: (Ask(_P.DESCRIBE, _CLUSTER, when="for somebody else than the caller"),),
+    Method.CHECK_PERMISSION: (Ask(_P.DESCRIBE, _CLUSTER, when="for another principal than the caller"),),
     Method.LIST_PARTITIONS: (
         Ask(_P.DESCRIBE, _TOPIC, _HIDDEN),
         Ask(_P.DESCRIBE, _ID, _HIDDEN, "the transactional id"),

@@ -151,7 +151,7 @@ class StagedRows(Struct, eq=False):
     def mutations(self) -> list[Mutation]:
         """Return all rows, encoded. Call once only: the steps take their numbers here."""
         assert self.newest.keys().isdisjoint(self.encoded_later), (
-            "a key is in one of the two, or nobody knows which of its rows is the newest"
+            "a key is in one of the two, or its newest row is ambiguous"
         )
         rows: list[Mutation] = [*self.added]
         for (family, key), value in self.newest.items():
@@ -358,7 +358,7 @@ def _read(key: bytes, stored: bytes) -> _StoredRow:
     except msgspec.DecodeError as damage:
         raise _damaged(key, str(damage)) from damage
     if any(step.whom not in range(len(row.table)) for step in row.steps) or any(len(whom) < 3 for whom in row.table):
-        raise _damaged(key, "a step names nobody in the row's table")
+        raise _damaged(key, "a step refers to no entry of the row's table")
     return row
 
 

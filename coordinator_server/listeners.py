@@ -111,7 +111,7 @@ class Identities:
         return Authenticator(clock, tokens=tokens, jwts=jwts, certificates=certificates, proven=proven)
 
 
-NOBODY_ASKED: Final = Identities()
+UNAUTHENTICATED: Final = Identities()
 
 
 class Listener(BaseModel):
@@ -153,7 +153,9 @@ class Listener(BaseModel):
                 f"{here}: a token that travels without TLS is everybody's; set tls_certificate_file and tls_key_file"
             )
         if methods and self.principal != ANONYMOUS:
-            raise ValueError(f"{here}: principal is for listeners that ask nobody; callers here say who they are")
+            raise ValueError(
+                f"{here}: principal is for listeners without authentication; callers here say who they are"
+            )
 
     @property
     def has_scram(self) -> bool:
@@ -234,7 +236,7 @@ def why_unsafe(listener: Listener, *, is_asking: bool = True) -> str | None:
         return "others can reach it, read along and change everything, because it has no TLS"
     if listener.methods or not is_asking:
         return None
-    return "whoever reaches it may do everything, because it asks nobody who they are"
+    return "every host that reaches it may do everything, because it authenticates no caller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +293,7 @@ class Listeners:
         self._idle: IdleSessions | None = None
         self._next_check: asyncio.TimerHandle | None = None
         self._other: OtherFront | None = None
-        self.identities = NOBODY_ASKED
+        self.identities = UNAUTHENTICATED
 
     def open(
         self,
@@ -300,7 +302,7 @@ class Listeners:
         services: Sequence[str],
         clock: Clock,
         options: TransportOptions,
-        identities: Identities = NOBODY_ASKED,
+        identities: Identities = UNAUTHENTICATED,
     ) -> None:
         """Take all the addresses. Each listener gets an equal share of the connections, and cannot take those of
         another. If one of them fails, `give_back` releases the earlier ones.

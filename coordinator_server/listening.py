@@ -139,7 +139,7 @@ _ADVICE: Final = {
     "not_taken": "the system gives no connection: look at the limit of open files",
     "handshakes": "a caller made no TLS connection: it speaks no TLS, or its certificate does not count here",
     "strangers": "a host is not heard for moments, because its handshakes failed again and again (handshakes)",
-    "unauthenticated": "of the connections on which nobody was known yet there was one too many: look at that host",
+    "unauthenticated": "there was one connection too many on which no caller was authenticated yet: look at that host",
     "messages": "a message was larger than message_bytes_max, once it was decompressed, and was not taken",
     "requests": "requests that had come in part held too much: look at the program on that host that does not end them",
     "rules": "a connection that broke the rules of HTTP/2, or had headers without end, was cut: look at that host",

@@ -196,7 +196,7 @@ class Story:
         lines = [json.loads(line) for line in (self._directory / "audit.log").read_text().splitlines()]
         refused = {line.get("principal") for line in lines if line["event"] == "refused"}
         if not refused >= {f"User:{LOADER}", f"User:{ANALYST}"}:
-            raise Differs(f"the audit log has refusals of {refused or 'nobody'}")
+            raise Differs(f"the audit log has refusals of {refused or 'no one'}")
         return Counter(line["event"] for line in lines)
 
 

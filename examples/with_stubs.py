@@ -152,7 +152,9 @@ def read(logs: LogServiceStub, isolation: common.IsolationLevel.ValueType) -> It
             found = checked(reply.results[0])
             for batch in found.batches:
                 if batch.encoding != log.ENCODING_RECORDS_V1 or batch.compression != log.COMPRESSION_NONE:
-                    raise SystemExit("somebody else wrote to this topic, in an encoding that this example cannot read")
+                    raise SystemExit(
+                        "this topic has batches of another writer, in an encoding that this example cannot read"
+                    )
                 yield from log.Records.FromString(batch.payload).records
             is_committed = isolation == common.ISOLATION_LEVEL_READ_COMMITTED
             end = found.last_stable_offset if is_committed else found.high_watermark

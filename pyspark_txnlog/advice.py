@@ -110,7 +110,7 @@ _KNOWN: Final = MappingProxyType({name.lower(): name for name in (*OPTIONS, *ALI
 _BINARY: Final = "key and value are always binary; cast them in the query, e.g. value.cast('string')"
 _TLS_FILES: Final = "use tlsCaFile, tlsCertificateFile and tlsKeyFile, which name PEM files on every executor"
 _NO_SECRETS: Final = "options travel in plain sight; name files, which every executor has (tlsKeyFile for a key)"
-_SASL: Final = "whoever has no certificate shows a token: tokenFile names its file on every executor"
+_SASL: Final = "a caller without a certificate shows a token: tokenFile names its file on every executor"
 _RETRIES: Final = "requests are repeated, with growing pauses, until rpcTimeoutMs is over; set that"
 _FETCH_SIZE: Final = "the source chooses the size of its fetches; split the work with minPartitions"
 

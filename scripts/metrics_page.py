@@ -138,13 +138,13 @@ _LOG_LINES: Final = (
     ("transaction_timed_out", "info", "The transaction was open for longer than its timeout and is aborted."),
     ("transaction_aborted_with_topic", "info", "A topic with records of the transaction was deleted."),
     ("transaction_aborted_by_admin", "info", "An administrator aborted the open transaction."),
-    ("fenced_by_admin", "info", "An administrator fenced whoever had the id; nothing was open."),
-    ("hanging_transaction", "error", "An audit found a transaction in a partition that nobody will end."),
+    ("fenced_by_admin", "info", "An administrator fenced the owner of the id; nothing was open."),
+    ("hanging_transaction", "error", "An audit found a transaction in a partition that no coordinator will end."),
     ("hanging_transaction_aborted", "warning", "An administrator ended it."),
     (
         "sink_given_up",
         "warning",
-        "Nobody decided on `members` of a batch of a `sink`: who wrote it died, gave up, or was replaced.",
+        "No decision on `members` of a batch of a `sink`: their writer died, gave up, or was replaced.",
     ),
     ("sink_decided", "debug", "A batch of a sink was committed, or found committed (`result`)."),
     ("sink_joined", "debug", "A task joined a batch of a sink: `answer`, as in `txn_sink_joins_total`."),
@@ -171,7 +171,7 @@ _LOG_LINES: Final = (
         "A reader met stored bytes that are not what was written, from `offset` to `next_offset`; once for each place.",
     ),
     ("stepped", "debug", "Every change of state."),
-    ("expired", "debug", "An id that nobody used was forgotten."),
+    ("expired", "debug", "An unused id was forgotten."),
     ("group_created", "info", "A group that was not there; with `group_id` and `kind`, as the following."),
     ("member_joined", "info", "A new member, or a static one that came back under a new id: `member_id`."),
     ("member_left", "info", "It said so, or an administrator did."),
@@ -192,7 +192,7 @@ _LOG_LINES: Final = (
     ("group_deleted", "info", "An administrator deleted the group."),
     ("group_expired", "info", "The group had neither members nor offsets, and was forgotten."),
     ("offsets_expired", "info", "So many `offsets` of a group were forgotten because of their age."),
-    ("offsets_deleted", "info", "Somebody deleted so many `offsets`, or a topic that they belonged to."),
+    ("offsets_deleted", "info", "A caller deleted so many `offsets`, or a topic that they belonged to."),
     ("lock_expired", "info", "A member of a share group did not acknowledge so many `records` in time."),
     ("records_rejected", "info", "A member of a share group rejected the records from `offset` to `next_offset`."),
     (
@@ -269,10 +269,10 @@ _LOG_LINES: Final = (
     (
         "unauthenticated",
         "warning",
-        "In the audit log: nobody knows a caller, who was refused: `reason`, `host`. One a second for each reason.",
+        "In the audit log: an unauthenticated caller was refused: `reason`, `host`. One a second for each reason.",
     ),
-    ("scrape_failed", "warning", "Somebody asked for metrics and got status 503."),
-    ("scrape_refused", "info", "Somebody connected to the metrics and made no TLS connection: `host`, `reason`."),
+    ("scrape_failed", "warning", "A request for metrics got status 503."),
+    ("scrape_refused", "info", "A connection to the metrics made no TLS handshake: `host`, `reason`."),
     (
         "insecure_listener",
         "warning",
@@ -293,11 +293,11 @@ _LOG_LINES: Final = (
 _LOG_HEAD: Final = """\
 ## Log lines
 
-Lines go to stderr, as JSON where nobody reads along and in words in a terminal (`log_format`). Lines about transactions
+Lines go to stderr, as JSON, or in words if stderr is a terminal (`log_format`). Lines about transactions
 carry `transactional_id`, `producer_id`, `old_epoch`, `producer_epoch`, `old_state`, `new_state`, `cause`, and the
-`client_id` and `host` of whoever caused them (both empty: the server itself). Lines about groups carry those two as
-well. They are written once the event is durable. What the audit log says, `act` and `refused`
-for instance, is told [elsewhere](../security.md#what-is-on-record).
+`client_id` and `host` of their cause (both empty: the server itself). Lines about groups carry those two as
+well. They are written once the event is durable. The lines of the audit log, `act` and `refused`
+for instance, are described [elsewhere](../security.md#what-is-on-record).
 
 | event | level | meaning |
 | --- | --- | --- |

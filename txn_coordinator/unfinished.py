@@ -37,14 +37,14 @@ class UnfinishedOutcomes:
         if shard is None:
             raise Refused(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"shard {key.number} of the transaction coordinator does not serve, so nobody knows which of its"
+                f"shard {key.number} of the transaction coordinator does not serve, so it is unknown which of its"
                 " transactions are finished: try again, or load it (txnctl shard)",
             )
         if shard.unreadable:
             raise Refused(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"shard {key.number} of the transaction coordinator has transactional ids that only a newer server can"
-                " read, so nobody knows whether they are finished: start the version that wrote them",
+                " read, so it is unknown whether they are finished: start the version that wrote them",
             )
         for sink in shard.sinks.state.all_durable():
             for producer_id in sink.committing:

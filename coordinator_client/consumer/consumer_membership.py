@@ -292,7 +292,7 @@ class ConsumerMembership:
             self._said = None
             self._heartbeats.is_full_due = True
             then, self._left = self._left, None
-            assert then is not None, "whoever leaves is waited for"
+            assert then is not None, "a member that leaves is waited for"
             then(now_ms)
 
 

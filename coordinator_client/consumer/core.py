@@ -61,8 +61,8 @@ class ConsumerCore:
         is_classic = config.group_protocol == "classic"
         self._assignors = chosen_assignors(config.partition_assignors) if is_classic else None
         self._member_id = uuid_text(random_source.request_id())
-        self._nobody = NoMembership(config.group_id)
-        self._membership: GroupMembership = self._nobody
+        self._no_membership = NoMembership(config.group_id)
+        self._membership: GroupMembership = self._no_membership
         self._commits = CommitQueue(self.context, self)
         self._handover = Handover(self.context, self._commits)
         self._positions = ConsumerPositions(self.context, self._reader)
@@ -143,9 +143,9 @@ class ConsumerCore:
             raise rejected(
                 ErrorCode.INVALID_REQUEST, "partitions were given with assign(); call unsubscribe() before subscribe()"
             )
-        membership = self._new_membership() if self._membership is self._nobody else self._membership
+        membership = self._new_membership() if self._membership is self._no_membership else self._membership
         membership.subscribe(subscription, now_ms)
-        if self._membership is self._nobody:
+        if self._membership is self._no_membership:
             self._last_poll_ms = now_ms
         self._membership, self.subscription = membership, subscription
         self._handover.listener = listener
@@ -270,7 +270,7 @@ class ConsumerCore:
             self.assignment.drop(self.assignment.names())
             self.assignment.is_manual = False
             self.subscription = WantedTopics()
-            self._membership = self._nobody
+            self._membership = self._no_membership
             future.succeed(None)
 
         is_auto = commits and self.config.enable_auto_commit and self.config.group_id is not None

@@ -71,12 +71,12 @@ class NoMembership:
 
     def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
         error.action = (
-            "The group has members; commit as one of them (subscribe), or use a group_id that nobody subscribes with."
+            "The group has members; commit as one of them (subscribe), or use a group_id without subscribers."
         )
         return error
 
     def subscribe(self, subscription: WantedTopics, now_ms: int) -> None:
-        raise AssertionError("whoever subscribes has a membership")
+        raise AssertionError("a subscription has a membership")
 
     def on_poll(self, now_ms: int) -> None:
         pass

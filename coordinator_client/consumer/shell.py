@@ -386,5 +386,5 @@ def _check_held(slices: Iterable[Slice]) -> None:
                 f"{topic}-{number} was taken from this consumer since the batch was polled, and who has it now reads "
                 "the same records",
             )
-            error.action = "The transaction is aborted: go on with poll(), the batch is somebody else's."
+            error.action = "The transaction is aborted: go on with poll(), the batch is another consumer's."
             raise error

@@ -4,7 +4,7 @@ The file RESTORING is made first and removed last, and a directory that has it c
 killed leaves a directory that the next one clears, and never a store that looks complete and is not.
 
 The restored store does not go on where the backup ended, but begins another incarnation
-(`coordinator_runtime/incarnation.py`): clients may know numbers that were assigned since the backup.
+(`coordinator_runtime/incarnation.py`). Clients may know numbers that were assigned since the backup.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from coordinator_server.validation import first_problem
 
 TOKEN_LENGTH_MAX: Final = 200
 
-_NOBODY: Final = "0" * 64
+_NO_HASH: Final = "0" * 64
 """Placeholder hash for unknown ids, so that the comparison takes as long as for a known one."""
 
 _NAMES: Final = ("tokens", "id", "principal", "sha256", "expires", "scram_sha_256")
@@ -132,7 +132,7 @@ class ReloadingTokens:
         """Return the principal of a token. Raises Unauthenticated."""
         token_id, _, secret = token[:TOKEN_LENGTH_MAX].removeprefix(TOKEN_PREFIX).partition("_")
         row = self._tokens.get(token_id)
-        is_right = hmac.compare_digest(_hash(secret), _NOBODY if row is None else row.sha256)
+        is_right = hmac.compare_digest(_hash(secret), _NO_HASH if row is None else row.sha256)
         if row is None or not is_right or not token.startswith(TOKEN_PREFIX):
             raise Unauthenticated(Reason.UNKNOWN_TOKEN)
         return self._principal(row)

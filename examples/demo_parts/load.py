@@ -59,7 +59,7 @@ class Tally:
                 self.aborted += 1
                 self.surprises.append(reason)
             case _:
-                raise LoadFailed(f"a producer reported {report}, which nobody expected")
+                raise LoadFailed(f"a producer reported {report}, which was not expected")
 
     def merge(self, other: Tally) -> None:
         """Add the totals of other producers."""

@@ -56,7 +56,7 @@ class AclTable:
             raise Refused(
                 ErrorCode.POLICY_VIOLATION,
                 f"there are {len(self._acls)} ACLs and at most {ACLS_MAX} are allowed, so {len(new)} more have no room:"
-                " say it with prefixes, or delete what nobody needs",
+                " say it with prefixes, or delete unused ones",
             )
         records = tuple(AclCreated(acl, self._next_version) for acl in new)
         return self._change(new, records, "create_acl", validate_only=validate_only)

@@ -138,10 +138,10 @@ class _Writer:
         from pyspark_txnlog.write.sink_task import write_member, write_records
 
         settle_worker()
-        task_id, told = _task()
+        task_id, properties = _task()
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return Written(None, record_count=write_records(self._options, rows, task_id))
-        batch = batch_of(self._options, told, self._own_id, is_stream=self.is_stream)
+        batch = batch_of(self._options, properties, self._own_id, is_stream=self.is_stream)
         member = write_member(self._options, batch, rows, task_id)
         if isinstance(member, CommittedBatch):
             return Written(batch, is_late=member.by_this_run)
@@ -230,5 +230,5 @@ def _task() -> tuple[str, dict[str, str | None]]:
 
     context = TaskContext.get()
     assert context is not None, "Spark calls write in a task"
-    told = {name: context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
-    return f"{context.partitionId()}.{context.attemptNumber()}-{context.taskAttemptId()}", told
+    properties = {name: context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
+    return f"{context.partitionId()}.{context.attemptNumber()}-{context.taskAttemptId()}", properties

@@ -72,7 +72,7 @@ _ADVICE: Final = MappingProxyType(
         "subscribe": "it names topics to read; to write, use topic, or a column topic",
         "path": "save() and start() take no path here; use topic, or a column topic",
         "kafka.security.protocol": "TLS is on where tlsCaFile names a CA file",
-        "kafka.sasl.jaas.config": "whoever has no certificate shows a token: tokenFile names its file",
+        "kafka.sasl.jaas.config": "a caller without a certificate shows a token: tokenFile names its file",
     }
 )
 
@@ -169,10 +169,10 @@ def _name_part(options: Mapping[str, str], name: str) -> str:
     return text
 
 
-def batch_of(options: WriteOptions, told: Mapping[str, str | None], own_id: str, *, is_stream: bool) -> Batch:
+def batch_of(options: WriteOptions, properties: Mapping[str, str | None], own_id: str, *, is_stream: bool) -> Batch:
     """Return the batch that a task writes.
 
-    `told` has the properties that Spark sets in the task (`QUERY_ID` and the others). `own_id` is an id of this write,
+    `properties` are those that Spark sets in the task (`QUERY_ID` and the others). `own_id` is an id of this write,
     the same in all of its tasks. `is_stream` is True for the sink of a stream, and False for a batch write.
 
     The name of a sink must identify permanently what its batches belong to. That is the id of the query, from its
@@ -180,7 +180,7 @@ def batch_of(options: WriteOptions, told: Mapping[str, str | None], own_id: str,
 
     Raises: InvalidOption; LookupError if Spark does not set the properties.
     """
-    query_id, batch_id, run_id = (told.get(name) for name in (QUERY_ID, BATCH_ID, RUN_ID))
+    query_id, batch_id, run_id = (properties.get(name) for name in (QUERY_ID, BATCH_ID, RUN_ID))
     named = f"/{options.sink_name}" if options.sink_name else ""
     if options.app_id:
         return Batch(f"{options.prefix}/app/{options.app_id}{named}", own_id, options.version)

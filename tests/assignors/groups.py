@@ -82,7 +82,7 @@ def owners(shares: Shares[str]) -> dict[tuple[str, int], str]:
 
 
 def assignable(group: Group) -> set[tuple[str, int]]:
-    """Every partition that somebody subscribes to."""
+    """Every partition with a subscriber."""
     wanted = frozenset().union(*(member.topics for member in group.members.values()))
     return {
         (name, partition)

@@ -10,7 +10,7 @@ from tests.assignors.groups import Group, assignable, owned_pairs, owners
 
 
 def is_valid(group: Group, shares: Shares[str]) -> bool:
-    """P1 to P4: everything that somebody wants has one owner, who wants it, and everybody is named."""
+    """P1 to P4: every subscribed partition has one owner, who subscribes, and all members are named."""
     return (
         shares.keys() == group.members.keys()
         and owners(shares).keys() == assignable(group)

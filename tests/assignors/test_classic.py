@@ -33,7 +33,7 @@ EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 
 
 class Alphabetical:
-    """A strategy of somebody's own: everything to the first member in the alphabet."""
+    """A custom strategy: everything to the first member in the alphabet."""
 
     name = "alphabetical"
     rebalance_protocols = frozenset({EAGER})

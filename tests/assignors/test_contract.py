@@ -57,7 +57,7 @@ def shuffled(mapping: Mapping[str, ValueT], seed: int) -> dict[str, ValueT]:
         ({"m": member("t")}, topics_of(t=0)),
         ({"m": member("t", owned={"t": (0,), "gone": (1,)})}, {}),
     ],
-    ids=["nobody", "no members", "no subscription", "no topic", "no partition", "deleted topic"],
+    ids=["an empty group", "no members", "no subscription", "no topic", "no partition", "deleted topic"],
 )
 def test_where_there_is_nothing_to_assign_everybody_gets_nothing(rule: Rule, members: Members, topics: Topics) -> None:
     assert rule(members, topics) == {member_id: {} for member_id in members}

@@ -1,4 +1,4 @@
-"""Cooperative sticky: nobody reads what another still owns. How rounds end: case C-275."""
+"""Cooperative sticky: no member reads what another still owns. How rounds end: case C-275."""
 
 from __future__ import annotations
 

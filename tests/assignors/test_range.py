@@ -71,7 +71,7 @@ def test_a_partition_goes_where_its_replica_is() -> None:
         (in_racks("c", None), {"t": placed("a", "b")}),
         (in_racks("c", "a"), {"t": placed("ab", "ab")}),
     ],
-    ids=["nobody in a rack", "no known replicas", "racks without replicas", "replicas in every rack"],
+    ids=["no member in a rack", "no known replicas", "racks without replicas", "replicas in every rack"],
 )
 def test_racks_that_make_no_difference_change_nothing(
     members: dict[str, MemberSpec[str]], topics: dict[str, TopicSpec]

@@ -1,4 +1,4 @@
-"""Results and contenders that nobody measured."""
+"""Results and contenders without a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds: everybody takes turns, and whoever cannot take part says why once."""
+"""Rounds: all contenders take turns, and one that cannot take part says why once."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_every_measure_is_judged_by_its_own_allowance() -> None:
 
 
 def test_what_surely_rises_is_not_called_level_because_the_run_was_short() -> None:
-    """Half a MiB a minute breaks no rule within half an hour, and is a fault all the same."""
+    """Half a MiB a minute breaks no rule within half an hour, and is a fault nevertheless."""
     noise = random.Random(7)
     samples = [replace(each, elapsed_s=each.elapsed_s * 15) for each in run(lambda at: 80 + at / 8 + noise.random())]
     (memory, *others) = judge(samples)
@@ -155,7 +155,7 @@ ONCE = (1,) * PARTITIONS
 def test_a_run_in_which_all_is_well_has_no_differences() -> None:
     said = told("0 b 0", "0 c 3.5", "1 b 0", "1 a 2", "2 b 0", "3 b 0")
     orders = seen(t0=ONCE, t3=ONCE)
-    assert differences(said, orders, orders) == [], "of 2 and 3 nobody knows what became, and either may be"
+    assert differences(said, orders, orders) == [], "the outcomes of 2 and 3 are unknown, and either may be"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Callers are authenticated by nobody, so all are one principal, which is a superuser here."""
+    """Callers are not authenticated, so all are one principal, which is a superuser here."""
     data_dir = tmp_path_factory.mktemp("acl") / "data"
     with guarded(data_dir, ANONYMOUS) as server:
         yield server

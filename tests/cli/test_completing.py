@@ -17,7 +17,7 @@ from tests.harness.server_process import ROOT, ServerProcess
 from txnctl.cli import command_tree
 from txnctl.commands.completing import place_completion
 
-NOBODY = "127.0.0.1:1"
+NO_SERVER = "127.0.0.1:1"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def completed(txnctl: Terminal, monkeypatch: pytest.MonkeyPatch, line: str, shel
 def test_a_server_that_is_away_gives_no_names_and_no_message(
     txnctl: Terminal, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    done = completed(txnctl, monkeypatch, f"--server {NOBODY} {line}")
+    done = completed(txnctl, monkeypatch, f"--server {NO_SERVER} {line}")
     assert (done.stdout.strip(), done.stderr) == ("", "")
 
 

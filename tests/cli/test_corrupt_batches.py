@@ -49,7 +49,7 @@ def test_who_reads_a_batch_of_garbage(txnctl: Terminal, tmp_path: Path, monkeypa
     marked = txnctl("log", "dump", "t", "--show", "records", "--data-dir", str(data)).well().stdout
     assert "t-0@1 " in marked
     assert "!!! cannot be read, goes on at 3: " in marked
-    # Whoever takes any payload has nothing that could be called damage.
+    # A partition that takes any payload has nothing that could be called damage.
     txnctl("store", "verify", str(data)).well()
 
 

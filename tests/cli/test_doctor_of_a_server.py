@@ -107,7 +107,7 @@ def shard(number: int, state: str) -> ShardDescription:
         ),
         (judge_disk(disk(224, least=200, is_low=True)), "problem", "224 MiB are free, and no records", "delete topics"),
         (judge_disk(disk(224, least=200)), "warning", "224 MiB are free", "below 200 MiB no records"),
-        (judge_hanging(2), "problem", "2 that nobody will end", "txnctl hanging"),
+        (judge_hanging(2), "problem", "2 that no coordinator will end", "txnctl hanging"),
         (judge_transactions([listing(None), listing(5_000)], 900_000), "ok", "1, the oldest for 5.0s", ""),
         (
             judge_transactions([listing(900_001)], 900_000),

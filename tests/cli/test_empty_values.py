@@ -1,4 +1,4 @@
-"""An empty value, which is what a variable of a script is that nobody set, is refused by every command."""
+"""An empty value, as of an unset variable of a script, is refused by every command."""
 
 from __future__ import annotations
 

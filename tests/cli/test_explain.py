@@ -53,7 +53,7 @@ EXPLAINED = PartitionExplanation(
 )
 DECIDED = replace(BLOCKING, time_left_ms=None, transaction=replace(OWNER, state="PrepareCommit"))
 HIDDEN = replace(BLOCKING, transaction=None, is_owner_hidden=True)
-NOBODY = replace(BLOCKING, transaction=None, time_left_ms=None)
+UNOWNED = replace(BLOCKING, transaction=None, time_left_ms=None)
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ NOBODY = replace(BLOCKING, transaction=None, time_left_ms=None)
         (NextEvent.CLIENT_OR_TIMEOUT, HIDDEN, "hidden", "aborts it in 45.0s; `txnctl abort` with its id does it now"),
         (NextEvent.OUTSIDE_DECISION, HIDDEN, "hidden", "`txnctl abort` with its id breaks the promise"),
         (NextEvent.MARKER_BEING_WRITTEN, HIDDEN, "hidden", "the outcome is decided and its marker being written"),
-        (NextEvent.HANGING, NOBODY, "hanging", "`txnctl abort --partition orders-0 --producer-id 7` ends it"),
-        (NextEvent.HANGING, replace(NOBODY, identity=None), "hanging", "`txnctl abort --partition orders-0` ends it"),
+        (NextEvent.HANGING, UNOWNED, "hanging", "`txnctl abort --partition orders-0 --producer-id 7` ends it"),
+        (NextEvent.HANGING, replace(UNOWNED, identity=None), "hanging", "`txnctl abort --partition orders-0` ends it"),
         (
             NextEvent.OWNER_UNKNOWN,
-            replace(NOBODY, owner_unknown_reason="shard 3 is away"),
+            replace(UNOWNED, owner_unknown_reason="shard 3 is away"),
             "unknown",
             "shard 3 is away",
         ),
-        (NextEvent.UNSPECIFIED, NOBODY, "unknown", "this txnctl does not know"),
+        (NextEvent.UNSPECIFIED, UNOWNED, "unknown", "this txnctl does not know"),
     ],
 )
 def test_what_happens_next_is_said_in_words(

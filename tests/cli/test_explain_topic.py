@@ -78,7 +78,7 @@ def listing(partition: int, **changes: Any) -> PartitionListing:
 def test_a_partition_that_is_not_served_comes_first() -> None:
     row = topic_explanation("t", [listing(0), listing(1, is_served=False)], [], {})
     assert row["unserved_partitions"] == [1]
-    assert row["next"] == ["1 partitions are not served, and nobody reads them: `txnctl shard list log` shows why"]
+    assert row["next"] == ["1 partitions are not served, so they cannot be read: `txnctl shard list log` shows why"]
 
 
 def test_records_that_retention_removed_are_told() -> None:

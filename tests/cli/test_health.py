@@ -88,7 +88,7 @@ def test_shards_that_failed_are_told_of_and_the_server_is_well(txnctl: Terminal,
 
 def test_nobody_there_is_told_so_in_words(txnctl: Terminal) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # Taken, and nobody listens.
+        taken.bind(("127.0.0.1", 0))  # Taken, without a listener.
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         txnctl("health", "--server", address).refused(
             ExitStatus.UNREACHABLE, f"no server answers at {address}", "Connection refused"

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[Path]:
-    """A directory of which nobody may know what is in it."""
+    """A directory without the right to list it."""
     directory = tmp_path / "closed"
     directory.mkdir(mode=0)
     yield directory

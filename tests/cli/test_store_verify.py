@@ -55,7 +55,7 @@ def turn_a_commit_into_an_abort(damaged: Damaged) -> None:
     damaged.put(LOG, codec.log_key(0, 2), marker_batch(2, 1, Outcome.ABORT))
 
 
-def write_a_marker_that_nobody_decided(damaged: Damaged) -> None:
+def write_an_undecided_marker(damaged: Damaged) -> None:
     damaged.put(LOG, codec.log_key(0, 5), marker_batch(5, 77, Outcome.COMMIT, txn_epoch=2))
 
 
@@ -230,7 +230,7 @@ def invent_an_outcome(damaged: Damaged) -> None:
     damaged.put(Family.ABORTED, index_rows.aborted_key(1, 4, 0), row)
 
 
-def put_an_outcome_where_nobody_looks(damaged: Damaged) -> None:
+def put_an_outcome_in_a_wrong_row(damaged: Damaged) -> None:
     row = damaged.store.get(Family.ABORTED, index_rows.aborted_key(0, 4, 0))
     damaged.put(Family.ABORTED, index_rows.aborted_key(0, 4, 0), None)
     damaged.put(Family.ABORTED, index_rows.aborted_key(0, 3, 0), row)
@@ -308,7 +308,7 @@ DAMAGES = [
     (write_a_marker_twice, "placement", "the marker at offset 5 (producer 0, epoch 1, csn 2) follows csn 2"),
     (turn_a_commit_into_an_abort, "outcomes", "t-0: the marker at offset 2 says abort of producer 0, epoch 0, and not"),
     (turn_a_commit_into_an_abort, "index", "is in the log and has no row at offset 2"),
-    (write_a_marker_that_nobody_decided, "outcomes", "producer 0, has markers in t-0 and was never decided"),
+    (write_an_undecided_marker, "outcomes", "producer 0, has markers in t-0 and was never decided"),
     (write_a_marker_where_it_does_not_belong, "outcomes", "t-1 has a marker of abort 2 of 'orders'"),
     (write_a_late_batch, "placement", "t-0: the batch at offset 5 (producer 0, epoch 0) lies behind epoch 2"),
     (write_a_late_batch, "positions", "t-0: end 5, last stable 5, 0 open"),
@@ -358,7 +358,7 @@ DAMAGES = [
     (lower_the_epoch_of_a_producer, "producers", "t-0: producer 0 is stored as ProducerEntry(epoch=0"),
     (forget_an_outcome, "index", "is in the log and has no row at offset 4"),
     (invent_an_outcome, "index", "has a row at offset 4 and is not in the log"),
-    (put_an_outcome_where_nobody_looks, "index", "is in the log and has no row at offset 4"),
+    (put_an_outcome_in_a_wrong_row, "index", "is in the log and has no row at offset 4"),
     (remember_an_end_that_never_was, "producers", "producer 0, is remembered from offset 0, the log says None"),
     (forget_an_end_with_its_producer, "producers", "producer 0, is not remembered, and its producer is forgotten"),
     (forget_the_owner_of_an_open_transaction, "hanging", "belongs to no transactional id"),

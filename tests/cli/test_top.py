@@ -223,7 +223,7 @@ class TerminalWindow:
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines, size.columns, 0, 0))
 
     def until(self, text: str) -> str:
-        """What the terminal got since the last call, up to this text."""
+        """Return the output since the last call, up to this text."""
         while text not in self._seen:
             self._seen += os.read(self._descriptor, 65536).decode()
         found, _, self._seen = self._seen.partition(text)

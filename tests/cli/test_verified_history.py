@@ -50,7 +50,7 @@ def tell_of_a_step_what_is_none(damaged: Damaged) -> None:
 
 
 def tell_of_other_partitions(damaged: Damaged) -> None:
-    """The newest decision says that it was for nobody."""
+    """The newest decision names no producer."""
     for key, row in reversed(list(damaged.store.scan(Family.HISTORY, b"\x03", b"\x04"))):
         wall_ms, table, steps = msgspec.msgpack.decode(row)
         decided = [step[4][6] for step in steps if step[4] and step[4][6] and step[4][6][3]]

@@ -51,7 +51,7 @@ def wait_for(found: Shares, transaction: AcknowledgingTransaction) -> Mutation:
     return written(found, found.key, waiting)
 
 
-def wait_for_nobody(found: Shares) -> Mutation:
+def wait_for_an_unknown_producer(found: Shares) -> Mutation:
     return wait_for(found, AcknowledgingTransaction("lost", 4_711, 0, OutcomeNumber(0, 0)))
 
 
@@ -82,7 +82,7 @@ def write_a_state_of_a_newer_program(found: Shares) -> Mutation:
         (know_more_than_the_log, "knows records up to 11, and the log ends at 10"),
         (read_what_is_not_there, "of group 'workers' with ordinal 7 is of no partition"),
         (forget_the_feature, "does not name the feature share_groups"),
-        (wait_for_nobody, "producer 4711, epoch 0: its producer id belongs to no transactional id"),
+        (wait_for_an_unknown_producer, "producer 4711, epoch 0: its producer id belongs to no transactional id"),
         (wait_for_an_idle_id, "'worker' is Empty"),
         (wait_for_an_open_id, "'worker' does not list the share partition"),
         (partial(wait_for_an_open_id, epochs=1), "'worker' is at epoch 0"),

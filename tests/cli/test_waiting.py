@@ -48,9 +48,9 @@ def test_a_server_that_takes_work_is_not_waited_for() -> None:
 
 
 def test_each_change_is_said_once() -> None:
-    said, pauses, _ = waited("nobody", "nobody", "loads", "loads", None)
+    said, pauses, _ = waited("no server", "no server", "loads", "loads", None)
     assert said == [
-        "nobody; waiting for at most 1m00s more",
+        "no server; waiting for at most 1m00s more",
         "loads; waiting for at most 59.9s more",
     ]
     assert pauses == [50, 100, 200, 400]

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Stepper:
-    """A loop that goes on only while somebody waits for something."""
+    """A loop that goes on only while a caller waits."""
 
     def __init__(self, world: World) -> None:
         self._world = world

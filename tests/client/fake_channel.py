@@ -24,7 +24,7 @@ class Weather(Enum):
     LOST_MESSAGE = auto()
     """The stream breaks before the message arrives."""
     HALF = auto()
-    """The stream breaks when the first half of the calls was carried out; nobody is answered."""
+    """The stream breaks when the first half of the calls was carried out; no call is answered."""
     LOST_ANSWERS = auto()
     """Everything is carried out, and the stream breaks before it is answered."""
     LATE = auto()
@@ -153,7 +153,7 @@ class FakeChannel:
         return results
 
     def _answer_later(self, call: session_pb2.SessionCall, held: Held) -> None:
-        """On the stream that is open now; if that breaks, nobody is told."""
+        """On the stream that is open now; if that breaks, no caller hears of it."""
         stream = self.streams[-1]
         held.on_answer(lambda later: stream.say(answers=[self._result(call, later)]))
 
@@ -173,7 +173,7 @@ class FakeChannel:
 
 
 class Unary:
-    """The calls of a world, for whoever has no session."""
+    """The calls of a world, for clients without a session."""
 
     is_direct = True
 

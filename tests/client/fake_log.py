@@ -1,4 +1,4 @@
-"""A topic that can be read: batches somebody laid down, and what a reader may see of them."""
+"""A readable topic: batches that a test laid down, and the part of them that readers see."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class FakeLog:
         self._add(partition, batch, is_hidden=False)
 
     def append_unreadable(self, partition: int, count: int = 1) -> None:
-        """Lay down a batch of which only the payload is wrong: nobody who wrote it looked."""
+        """Lay down a batch with a wrong payload, which its writer did not check."""
         batch = log.RecordBatch(record_count=count, encoding=log.ENCODING_RECORDS_V1, payload=b"garbage")
         batch.crc32c = batch_crc(header_of(batch), batch.payload)
         self._add(partition, batch, is_hidden=False)

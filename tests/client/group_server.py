@@ -23,7 +23,7 @@ from coordinator_server.grpc_front.wire.log.servicer import LogServicer
 from partition_log.requests import Produce
 from tests.harness.committed_offsets import Producer
 from tests.harness.group_world import group_world
-from tests.log.driven_log import NOBODY, Batch
+from tests.log.driven_log import NO_PRODUCER, Batch
 from tests.log.driven_log import Producer as Writer
 
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
@@ -73,7 +73,7 @@ class AdministeredServer:
 
     def append(self, name: str, count: int = 1, *, timestamp_ms: int = 1_000) -> None:
         """Plain records."""
-        self._produce(name, Batch(NOBODY, count=count, timestamp_ms=timestamp_ms), None)
+        self._produce(name, Batch(NO_PRODUCER, count=count, timestamp_ms=timestamp_ms), None)
 
     def append_in(self, producer: Producer, name: str, count: int = 1) -> None:
         """The first records of a transaction."""

@@ -81,7 +81,7 @@ def test_what_would_be_created_is_not_created(admin: Admin, world: World) -> Non
 
 
 def test_a_lost_answer_to_a_question_makes_no_strangers_topic_the_own_one(admin: Admin, world: World) -> None:
-    """A lost answer to a question created nothing: who finds the topic then finds somebody else's."""
+    """A lost answer to a question created nothing: a topic found then is another caller's."""
     world.fault(Method.CREATE_TOPICS, Fault.LOST_REPLY)
     with pytest.raises(Rejected, match="TOPIC_ALREADY_EXISTS"):
         admin.would_create_topic("t", 3)

@@ -341,7 +341,7 @@ class Hanging:
             await asyncio.Event().wait()
         finally:
             self.waiting -= 1
-        raise AssertionError("nobody sets it")
+        raise AssertionError("it is never set")
 
 
 async def test_a_bulk_read_that_is_not_answered_in_time_is_lost(open_channel: OpenChannel) -> None:

@@ -16,7 +16,7 @@ from coordinator_client.process import THIS_PROCESS
 from coordinator_client.transport.grpc_transport import _SHARED, UnaryTransport
 from tests.client.world import World
 
-NOBODY = "127.0.0.1:9"
+NO_SERVER = "127.0.0.1:9"
 
 
 def test_nothing_is_opened_at_construction() -> None:
@@ -74,7 +74,7 @@ def test_a_fork_is_told_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_connections_of_one_process_to_one_endpoint_share_a_channel() -> None:
     of_others = set(_SHARED._channels)
-    one, two = UnaryTransport(NOBODY), UnaryTransport(NOBODY)
+    one, two = UnaryTransport(NO_SERVER), UnaryTransport(NO_SERVER)
     assert len(set(_SHARED._channels) - of_others) == 1
     one.close()
     loss = two.ask(DESCRIBE_TOPICS, DESCRIBE_TOPICS.request_type(), timeout_ms=2_000)
@@ -85,7 +85,7 @@ def test_connections_of_one_process_to_one_endpoint_share_a_channel() -> None:
 
 
 def test_a_loss_is_reported_to_whoever_started_the_call() -> None:
-    transport, clock = UnaryTransport(NOBODY), Connection(NOBODY).clock
+    transport, clock = UnaryTransport(NO_SERVER), Connection(NO_SERVER).clock
     inbox: SimpleQueue[object] = SimpleQueue()
     transport.start(DESCRIBE_TOPICS, DESCRIBE_TOPICS.request_type(), timeout_ms=2_000, on_done=inbox.put)
     loss = clock.take(inbox, 10_000)

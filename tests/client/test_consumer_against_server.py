@@ -234,7 +234,7 @@ def test_who_does_not_poll_loses_its_partitions_and_gets_them_back(
         member(shared, topic, protocol) as other,
     ):
         poll_until_shared(stuck, other)
-        # Its listener is told here what it got since the last poll: nobody loses what he was not told of.
+        # Its listener hears here of the partitions since the last poll: no loss without a gain before it.
         stuck.poll(timeout_ms=0)
         poll_until_shared(other)
         poll_until_shared(stuck, other)

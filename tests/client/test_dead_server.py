@@ -135,7 +135,7 @@ def test_what_a_connected_client_could_not_send_is_not_unknown(tmp_path: Path, t
         with Producer(connection, transactional_id="p", delivery_timeout_ms=3_000) as producer:
             producer.init()
             server.kill()
-            # A call that meets the broken connection was handed to it, and nobody knows how far it came.
+            # A call that meets the broken connection was handed to it, and may have come any way.
             with pytest.raises(Retriable):
                 Admin(connection, deadline_ms=1_000).describe_topic("t")
             with pytest.raises(Retriable, match="no definite answer within") as failed:

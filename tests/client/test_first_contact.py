@@ -322,4 +322,4 @@ def test_closing_reports_what_still_waits(world: World) -> None:
     world.settle()
     assert [answer.status for answer in answers] == ["CANCELLED"]
     assert world.is_closed
-    assert world.now_ms < 4_000, "nobody looks any more"
+    assert world.now_ms < 4_000, "no look comes later"

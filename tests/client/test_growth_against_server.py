@@ -1,4 +1,4 @@
-"""A topic of a real server process gets more partitions under those who use it: nobody is restarted, nothing is lost,
+"""A topic of a real server process gets more partitions while in use: no client is restarted, nothing is lost,
 and nothing is read twice."""
 
 from __future__ import annotations

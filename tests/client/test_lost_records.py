@@ -90,7 +90,7 @@ def test_a_range_whose_end_was_planned_before_the_loss_is_not_read(cluster: Fake
     asked = PartitionRange(topic="t", partition=0, start_offset=0, end_offset=4, end_epoch=end_epoch)
     batches = BatchReader(cluster.world.connection(), [asked])
     if end_epoch is None:
-        assert [batch.rows()[0][1] for batch in batches] == [b"a", b"b", b"c", b"d"], "nobody can tell"
+        assert [batch.rows()[0][1] for batch in batches] == [b"a", b"b", b"c", b"d"], "the loss is not visible"
         return
     with pytest.raises(
         Rejected, match=r"it went another way.*from offset 2 on is not in the log any more.*asked for anew"

@@ -180,7 +180,7 @@ class Simulation:
                     position += len(wanted)
                 else:
                     assert not (attempt.is_committed and wanted), "committed, says the client, and not visible"
-            assert position == len(visible), "visible, and nobody knows why"
+            assert position == len(visible), "visible for no known reason"
         everything = set(self.world.server.visible())
         for attempt in self.attempts:
             assert attempt.flat <= everything or not attempt.flat & everything, "visible in part"

@@ -1,4 +1,4 @@
-"""A producer whose transactions somebody else decides: prepared, recovered, and ended as it was decided."""
+"""A producer whose transactions are decided outside: prepared, recovered, and ended as it was decided."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from tests.harness.manual_clock import ManualClock
 
 
 class ClientClock(ManualClock):
-    """A manual clock in which nobody waits."""
+    """A manual clock without waits."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The names users may import: an addition is a decision, a removal breaks somebody."""
+"""The names users may import: an addition is a decision, a removal breaks users."""
 
 from __future__ import annotations
 

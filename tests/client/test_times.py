@@ -112,7 +112,7 @@ def test_whatever_takes_a_time_is_looked_at() -> None:
 def test_a_time_has_its_unit_in_its_name_and_is_given_by_name(label: str) -> None:
     for name, parameter in parameters(CALLS[label]).items():
         if LIKE_A_TIME.search(name) and name not in MADE_OF_TIMES:
-            assert name.endswith("_ms"), f"{label} takes {name}, whose unit nobody sees"
+            assert name.endswith("_ms"), f"{label} takes {name}, without its unit"
         if name.endswith("_ms") and name not in A_TIME_BY_KEY:
             assert parameter.kind is parameter.KEYWORD_ONLY, f"{label} takes {name} by its place"
 

@@ -1,4 +1,4 @@
-"""A crowd of producers on one connection whose principal has a rate: nearly nobody is refused, and the rate is used."""
+"""A crowd of producers on one connection whose principal has a rate: few calls are refused, and the rate is used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 @dataclass
 class Server:
-    """Serves as `Metering` does: whoever owes nothing, whatever it costs."""
+    """Serves as `Metering` does: a caller without debt, at any cost of its call."""
 
     rate: int
     size: int
@@ -115,7 +115,7 @@ def test_a_crowd_uses_its_rate_and_is_hardly_refused(rate: int, refused_max: flo
     assert server.served >= 0.95 * rate * SECONDS / SIZE
     assert server.refused <= refused_max * asked, f"{server.refused} of {asked}"
     fair_ms = 64 * SIZE * 1_000 / rate
-    assert max(crowd.waits_ms) <= 2 * fair_ms + 500, "nobody is passed over for long"
+    assert max(crowd.waits_ms) <= 2 * fair_ms + 500, "no caller is passed over for long"
 
 
 def test_a_crowd_that_is_known_is_refused_nothing_more() -> None:

@@ -1,4 +1,4 @@
-"""A world in which a client runs without a clock, a socket or a thread: time passes only when somebody waits.
+"""A world in which a client runs without a clock, a socket or a thread: time passes only in waits.
 
 Requests and answers are events in time, and faults decide what becomes of them: lost on the way there, lost on the way
 back, carried out twice, or carried out long after the client was told that they are lost.

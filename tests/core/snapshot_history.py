@@ -203,7 +203,7 @@ class SnapshotHistory:
         return result.measured.steps
 
     def delete(self, partition: str) -> DeleteRecordsResult:
-        """Somebody wants all records of a partition gone."""
+        """A request to delete all records of a partition."""
         command = DeleteRecords([RecordsToDelete(partition_name(partition), -1)])
         deleted = self.world.inside.log.delete_records(command, ANYBODY)
         self.world.settle()

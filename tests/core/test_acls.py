@@ -99,7 +99,7 @@ def test_a_rule_is_in_force_when_it_is_durable_and_not_before() -> None:
     told = []
     made.on_settled(lambda _made: told.append(world.may(Permission.READ)))
     world.flush()
-    assert told == [True], "whoever is told that it is there finds it in force"
+    assert told == [True], "an acknowledged rule is in force"
     made = world.create(rule(operation=Permission.WRITE))
     world.crash()
     assert not world.may(Permission.WRITE)

@@ -1,4 +1,4 @@
-"""What the assembly joins besides services: a core that nobody observes does what one behind a server does."""
+"""Connections in the assembly besides services: a core without observers acts as one behind a server does."""
 
 from __future__ import annotations
 

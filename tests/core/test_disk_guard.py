@@ -18,7 +18,7 @@ from txn_coordinator.config import TwoPhase
 from txn_coordinator.state import Identity
 
 LEAST = 800
-NOBODY = Identity(-1, -1)
+NO_PRODUCER = Identity(-1, -1)
 CALLER = CallContext(client_id="test", request_id=b"r" * 16)
 BATCH = TransactContents(batches=[("t-0", ["x"], 0)])
 
@@ -65,9 +65,9 @@ def test_the_code_says_come_again(method: Method) -> None:
 
 def test_plain_records_are_refused_below_the_least_and_taken_at_it(world: World) -> None:
     free(world, LEAST)
-    assert answered(world, world.produce(None, NOBODY, "t-0", ["x"], sequence=-1)).error is None
+    assert answered(world, world.produce(None, NO_PRODUCER, "t-0", ["x"], sequence=-1)).error is None
     free(world, LEAST - 1)
-    assert is_refused(answered(world, world.produce(None, NOBODY, "t-0", ["y"], sequence=-1)).error)
+    assert is_refused(answered(world, world.produce(None, NO_PRODUCER, "t-0", ["y"], sequence=-1)).error)
     assert world.read("t-0").values == ["x"]
     assert world.inside.core.checks.disk.refused_count == 1
 

@@ -22,7 +22,7 @@ class Reader(AllowAll):
         return permission is Permission.DESCRIBE
 
 
-class Nobody(AllowAll):
+class WithoutRights(AllowAll):
     """May do nothing."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
@@ -47,7 +47,7 @@ def test_who_may_only_look_lets_no_shard_go_and_reads_none_back(act: Callable[..
 
 
 def test_who_may_not_look_learns_nothing_of_shards() -> None:
-    shards = World(WorldOptions(authorizer=Nobody())).inside.core.admin.shards
+    shards = World(WorldOptions(authorizer=WithoutRights())).inside.core.admin.shards
     with pytest.raises(Refused) as refusal:
         shards.list_shards("", ANYBODY)
     assert refusal.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -227,7 +227,7 @@ def test_a_lease_keeps_records_until_it_is_given_up_or_over() -> None:
 
 
 def test_leases_that_overlap_do_not_hold_for_ever_what_shall_go() -> None:
-    """Whoever comes while another reader holds records that somebody wants gone begins behind them."""
+    """A reader that comes while another holds records with a removal asked for begins behind them."""
     history = SnapshotHistory(split=False)
     history.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
     leases = history.world.inside.core.log.snapshots.leases
@@ -256,7 +256,7 @@ def test_what_takes_no_lease_begins_where_the_log_does() -> None:
     history.world.inside.core.log.snapshots.leases.release(held.snapshot.snapshot_id)
     again = history.take(60_000)
     assert again is not None
-    assert again.shown == held.shown, "nobody held it, and nobody has asked since"
+    assert again.shown == held.shown, "it was not held, and not asked for since"
 
 
 def test_a_lease_of_several_parts_ends_with_the_last_of_them() -> None:

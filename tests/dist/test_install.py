@@ -158,7 +158,7 @@ def installed_from(tree: Path, environment: Path) -> str:
 
 
 def git(directory: Path, *words: str) -> str:
-    """Run git as somebody."""
+    """Run git with an author."""
     who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgSign=false"]
     done = subprocess.run(["git", *who, *words], cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -33,7 +33,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def leaves_what_git_ignores(tmp_path: Path) -> Iterator[None]:
-    """Whoever follows a page types its commands in a checkout, so git ignores what they make there, and no check reads
+    """Readers of a page type its commands in a checkout, so git ignores what they make there, and no check reads
     it."""
     yield
     patterns = patterns_in((ROOT / ".gitignore").read_text())

@@ -289,7 +289,7 @@ def arm_no_timer(write_decided: Any, runtime: Runtime, records: Any, events: Any
     return write_decided(runtime, records, events, turn)
 
 
-def ask_nobody(admits: Any, draft: PartitionDraft, batch: Any) -> Any:
+def skip_admission(admits: Any, draft: PartitionDraft, batch: Any) -> Any:
     """The transaction coordinator does not hear of a partition."""
     return admits(draft, batch) is not None or None
 

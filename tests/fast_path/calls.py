@@ -19,7 +19,7 @@ from tests.harness.payloads import UNREADABLE_PAYLOADS
 
 IDS: Final = ("a", "b", "c")
 NEW_IDS: Final = tuple(f"new-{number}" for number in range(40))
-"""Nobody has them before they are initialised, and nobody does anything with them after that."""
+"""Ids without an owner before they are initialised, and without a use after that."""
 PARTITIONS: Final = ("t-0", "t-1", "t-2", "words-0")
 """`t` takes what every reader can decode, `words` anything."""
 ABSENT: Final = ("t-9", "nowhere-0", "gone-0")
@@ -522,7 +522,7 @@ INIT_DAMAGES: Final[dict[str, Callable[[Any], None]]] = {
     "long timeout": _set("transaction_timeout_ms", 2**31 - 1),
     "two phases": _set("enable_2pc", True),
     "keeps": _set("keep_prepared", True),
-    "expects nobody": _set("expected_producer_id", -1),
+    "expects no producer": _set("expected_producer_id", -1),
     "expects an epoch": _set("expected_producer_epoch", 0),
     "system's name": _set("transactional_id", "__a"),
 }

@@ -179,7 +179,7 @@ _BEAT = st.builds(
 
 @st.composite
 def _busy_message(draw: st.DrawFn) -> Step:
-    """Every id commits a whole transaction, and somebody may do something else among them."""
+    """Every id commits a whole transaction, with other operations among them."""
     calls = [
         Call("Transact", name, draw(_GOOD_PARTITIONS), draw(_ONE_GROUP), member=draw(_MEMBER))
         for name in draw(st.permutations(IDS))
@@ -266,7 +266,7 @@ BUSY_HISTORY = st.lists(_EPISODE, min_size=1, max_size=4).map(lambda episodes: [
 
 @dataclass(frozen=True, slots=True)
 class Forbidding:
-    """Lets nobody write to what has one of these names. Implements `coordinator_runtime.ports.Authorizer`."""
+    """Refuses writes to resources with one of these names. Implements `coordinator_runtime.ports.Authorizer`."""
 
     names: frozenset[str]
 

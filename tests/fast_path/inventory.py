@@ -1,7 +1,7 @@
 """Everything that a shard holds, as plain values that can be compared and printed.
 
-It knows the ways to hold state (timeline maps, frozen values, collections) and no shard in particular, so a field that
-somebody adds tomorrow is compared tomorrow.
+It knows the ways to hold state (timeline maps, frozen values, collections) and no shard in particular, so a new field
+is compared from its first day on.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
-    "somebody who is not in the group": (
+    "a caller who is not in the group": (
         WorldOptions(),
         (
             message(Call("ConsumerGroupHeartbeat", member="m")),
@@ -293,7 +293,7 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
-    # The newest offset counts, whoever ends first: b's, then c's.
+    # The newest offset counts, in any order of ends: b's, then c's.
     "offsets that open transactions hold": (
         WorldOptions(),
         (
@@ -365,7 +365,7 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
-    "transactions that nobody ends": (
+    "abandoned transactions": (
         WorldOptions(),
         (
             message(*(Call("Produce", name) for name in IDS)),

@@ -1,4 +1,4 @@
-"""The same storm, with a fast path and without: whoever takes part sees the same, whatever crashes."""
+"""The same storm, with a fast path and without: all clients see the same, whatever crashes."""
 
 from __future__ import annotations
 

@@ -234,14 +234,14 @@ def unpack(directory: Path) -> None:
 
 
 def _pack(directory: Path) -> None:
-    def nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    def without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = member.mtime = 0
         member.uname = member.gname = ""
         return member
 
     with tarfile.open(ARCHIVE, "w:xz") as archive:
         for file in sorted(directory.rglob("*")):
-            archive.add(file, file.relative_to(directory), recursive=False, filter=nobodys)
+            archive.add(file, file.relative_to(directory), recursive=False, filter=without_owner)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Bytes that nobody would send, until something breaks: fuzzing of everything that takes bytes from outside.
+"""Fuzzing of everything that takes bytes from outside, until something breaks.
 
 A target (`targets.TARGETS`) takes bytes, does with them what the product would, and raises only where the product has a
 bug. `make fuzz` runs all of them with atheris, `python -m tests.fuzz --help` says more. What broke a target is kept in

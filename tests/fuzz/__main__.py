@@ -54,7 +54,7 @@ def _run(targets: Sequence[Target], *, seconds: int, keep: bool) -> bool:
         options = ["-max_len=2048", "-timeout=60", "-rss_limit_mb=4096", f"-artifact_prefix={scratch}/"]
         names = [target.name for target in targets]
         command = [sys.executable, "-m", "tests.fuzz.one", made, *names, f"-max_total_time={seconds}", *options]
-        # It names every module that it instruments, which nobody wants to read unless that fails.
+        # It names every module that it instruments: of interest only if that fails.
         said = scratch / "instrumenting.said"
         with (
             said.open("w") as errors,

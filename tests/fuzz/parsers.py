@@ -131,7 +131,7 @@ def members(data: bytes) -> None:
 
 
 def fetch_answers(data: bytes) -> None:
-    """The SDK's own parser of answers reads what the library reads; fields that nobody knows it may refuse, because no
+    """The SDK's own parser of answers reads what the library reads; unknown fields it may refuse, because no
     server sends any of the two kinds that protobuf has given up."""
     with suppress(DecodeError):
         parse_fetch_reply(data)
@@ -221,7 +221,7 @@ class TokenFiles(_Files):
 
 
 class SignedTokens(_Files):
-    """Key sets, and tokens that a key of theirs has signed, until somebody changed them."""
+    """Key sets, and tokens signed by a key of theirs, later changed."""
 
     _CLAIMS: Final = {"iss": "https://idp.example", "aud": "txn", "sub": "etl", "iat": _NOW, "exp": _NOW + 3_600}
 
@@ -271,7 +271,7 @@ class SignedTokens(_Files):
             self._kept.of_token(shown)
         except Unauthenticated:
             return
-        raise AssertionError("a token counts that nobody signed")
+        raise AssertionError("an unsigned token counts")
 
 
 def _keeps_secret(text: str, secret: str) -> None:

@@ -117,7 +117,7 @@ class Requests:
 
 
 class Server:
-    """A server, asked by somebody."""
+    """A server, and its caller."""
 
     def __init__(self, by: CallContext, *, lane: bool = True) -> None:
         self._by = by
@@ -164,7 +164,7 @@ class Server:
             session_pb2.SessionResponse.FromString(body)
 
     def _watched(self, ask: Callable[[], None]) -> None:
-        """Ask; of somebody without rights nothing may change."""
+        """Ask; a caller without rights may change nothing."""
         world = self._front.world
         if self._by is STRANGER:
             ask()

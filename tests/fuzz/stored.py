@@ -1,4 +1,4 @@
-"""Stored rows of which some were changed: whoever reads them says so, and breaks nowhere."""
+"""Stored rows, some of them changed: their readers report it, and break nowhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody gets past the authorizer: every use case of groups asks it itself, whichever front calls."""
+"""No call gets past the authorizer: every use case of groups asks it itself, whichever front calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REFUSALS = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUT
 
 
 class Closed(AllowAll):
-    """Nobody may do anything."""
+    """Every call is refused."""
 
     def is_allowed(self, _context: CallContext, _permission: Permission, _resource: ResourceType, _name: str) -> bool:
         return False
@@ -64,7 +64,7 @@ def test_who_may_do_nothing_changes_and_learns_nothing(method: str) -> None:
         return
     replies = [response] if response.error_code else response.groups
     assert {ErrorCode(each.error_code) for each in replies} <= REFUSALS
-    assert replies, "somebody is told"
+    assert replies, "there are answers"
 
 
 READ, DESCRIBE, DELETE = Permission.READ, Permission.DESCRIBE, Permission.DELETE
@@ -108,7 +108,7 @@ def test_no_other_permission_stands_in_for_that_of_a_method(method: str) -> None
 
 
 class HidesTopics(AllowAll):
-    """Nobody may describe a topic."""
+    """Every description of a topic is refused."""
 
     def is_allowed(self, _context: CallContext, permission: Permission, resource: ResourceType, _name: str) -> bool:
         return (permission, resource) != (DESCRIBE, ResourceType.TOPIC)

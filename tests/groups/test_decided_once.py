@@ -1,6 +1,6 @@
 """Calls that wait on the server while the disk is slow: none is decided again before its first decision is durable.
 
-Clients of all kinds ask whatever can be parked, held for news, answered by somebody else's call or sent once more, in
+Clients of all kinds ask whatever can be parked, held for news, answered by another member's call or sent once more, in
 any order, and nothing reaches the disk unless the schedule says so. A witness watches every operation. What it would
 miss, an operation that is made anew for each attempt, shows in what the members of a consumer group are told: each does
 just that, is never fenced, and owns no partition that another one owns.
@@ -40,7 +40,7 @@ GROUPS = GroupConfig(
     consumer_session_timeout_ms=600_000,
     consumer_session_timeout_ms_max=600_000,
 )
-"""Nobody is missed for its silence: the schedule is what decides who is heard."""
+"""No member expires by silence: the schedule alone decides."""
 PATIENCE_MS = 600_000
 
 CHOICES = 840

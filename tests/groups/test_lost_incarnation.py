@@ -46,7 +46,7 @@ def test_classic_members_are_gone_and_generations_go_on_above_the_lost_line() ->
     assert static.generation == LEAST + 1
     assert late.generation == LEAST + 1, "a group of which nothing is left begins there too"
     world.restart()
-    assert world.classic.generation() == LEAST + 1, "a plain restart removes nobody"
+    assert world.classic.generation() == LEAST + 1, "a plain restart removes no member"
     assert static.beats() is OK
 
 
@@ -71,7 +71,7 @@ def test_consumers_are_gone_and_group_epochs_go_on_above_the_lost_line() -> None
     epoch = world.consumers.epoch()
     world.restart()
     assert (world.consumers.epoch(), world.consumers.member_ids()) == (epoch, ["first", "second"]), (
-        "a plain restart removes nobody"
+        "a plain restart removes no member"
     )
 
 
@@ -152,7 +152,9 @@ def test_a_group_of_both_kinds_begins_anew_whoever_comes_back_first(first_back: 
     assert world.consumers.epoch() > LEAST
     epoch = world.consumers.epoch()
     world.restart()
-    assert (world.consumers.epoch(), len(world.consumers.member_ids())) == (epoch, 2), "a plain restart removes nobody"
+    assert (world.consumers.epoch(), len(world.consumers.member_ids())) == (epoch, 2), (
+        "a plain restart removes no member"
+    )
 
 
 def test_groups_of_each_kind_in_one_store_begin_in_the_new_line() -> None:

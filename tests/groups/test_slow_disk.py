@@ -1,4 +1,4 @@
-"""A disk that takes its time costs time and nobody his membership.
+"""A slow disk costs time, and no member its membership.
 
 While a flush is under way the answers that wait for it are in our hands, and so is what they say of timers: who was
 heard of is not missed, and who was told something has the whole time for it from then on.

@@ -71,13 +71,13 @@ class ClassicGroups:
     world: World
 
     def member(self, instance_id: str | None = None, **settings: Any) -> Member:
-        """Somebody who has not joined yet."""
+        """A member that has not joined yet."""
         return Member(self.world, instance_id, **settings)
 
     def subscriber(
         self, instance_id: str | None = None, *, topics: tuple[str, ...] = FOO_AND_BAR, **settings: Any
     ) -> Member:
-        """Somebody who has not joined yet, with topics in its metadata."""
+        """A member that has not joined yet, with topics in its metadata."""
         settings.setdefault("protocols", [("range", subscription(*topics))])
         return Member(self.world, instance_id, **settings)
 
@@ -114,7 +114,7 @@ class ClassicGroups:
         self.assign(members, {number: assignment(partitions) for number, partitions in plan.items()})
 
     def completing(self, *members: Member) -> list[Member]:
-        """They join a group that was Empty, the first one first, and are answered; nobody has brought an assignment."""
+        """They join a group that was Empty, the first one first, and are answered; there is no assignment yet."""
         joining = [member.join_as_new() for member in members]
         for _window in range(4):
             self.world.pass_time(DELAY_MS)
@@ -186,7 +186,7 @@ class Member:
         return reply
 
     def join_as_new(self) -> Pending[Any]:
-        """JoinGroup as somebody new: in two steps, where the server wants it so."""
+        """JoinGroup as a new member: in two steps, where the server wants it so."""
         reply = self.join(member_id="")
         self.world.settle()
         if reply.is_settled and code(reply.result()) is ErrorCode.MEMBER_ID_REQUIRED:
@@ -202,7 +202,7 @@ class Member:
         return self.member_id
 
     def joins(self, *, member_id: str | None = None) -> Any:
-        """The answer of a JoinGroup that waits for nobody."""
+        """The answer of a JoinGroup that does not wait."""
         reply = self.join(member_id=member_id)
         self.world.settle()
         return reply.result()
@@ -236,7 +236,7 @@ class Member:
         return self.world.call(group_pb2.SyncGroupRequest(**{**said, **fields}, assignments=parts))
 
     def syncs(self, plan: Mapping[str, bytes] | None = None, **fields: Any) -> Any:
-        """The answer of a SyncGroup that waits for nobody."""
+        """The answer of a SyncGroup that does not wait."""
         reply = self.sync(plan, **fields)
         self.world.settle()
         return reply.result()

@@ -61,7 +61,7 @@ class CommittedOffsets:
     world: World
 
     def commit(self, offsets: Mapping[str, int], *, group_id: str = GROUP, **fields: Any) -> Pending[Any]:
-        """OffsetCommit, by nobody who is a member unless `fields` say so."""
+        """OffsetCommit, by a caller that is no member unless `fields` say so."""
         metadata = fields.pop("metadata", "")
         return self.world.call(
             group_pb2.OffsetCommitRequest(group_id=group_id, topics=topic_offsets(offsets, metadata), **fields)

@@ -55,7 +55,7 @@ class ConsumerGroups:
     world: World
 
     def member(self, member_id: str = "m", instance_id: str | None = None, **settings: Any) -> Consumer:
-        """Somebody who has not joined yet."""
+        """A consumer that has not joined yet."""
         return Consumer(self.world, member_id, instance_id, **settings)
 
     def members(self, *member_ids: str) -> list[Consumer]:
@@ -95,7 +95,7 @@ class ConsumerGroups:
         return [member.member_id for member in self.describe(group_id).members]
 
     def group(self, group_id: str = GROUP) -> ConsumerGroup:
-        """The group itself, for what nobody outside can see."""
+        """The group itself, for state without an API."""
         found = self.world.groups.live(group_id)
         assert isinstance(found, ConsumerGroup)
         return found

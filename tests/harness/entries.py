@@ -56,7 +56,7 @@ def entries_of(header: BatchHeader, stored: Buffer) -> list[LogEntry]:
 
 
 def stored_entries(store: Store, ordinal: int, start_offset: int, end_offset: int) -> Iterator[LogEntry]:
-    """What a store holds at these offsets of a partition, whoever may read it."""
+    """Everything that a store holds at these offsets of a partition, visible or not."""
     for header, stored in batches(store, ordinal, start_offset):
         if header.base_offset >= end_offset:
             return

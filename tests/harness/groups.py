@@ -45,7 +45,7 @@ class Groups:
         return any(group_id in shard.groups for shard in self.world.inside.runtime.shards(Coordinator.GROUPS))
 
     def live(self, group_id: str = GROUP) -> Any:
-        """The group itself, for what nobody outside can see."""
+        """The group itself, for state without an API."""
         inside = self.world.inside
         return inside.runtime.shard(inside.groups.router.shard_key(group_id)).groups.get(group_id)
 

@@ -167,7 +167,7 @@ class Inside:
         self.group_wire = GroupWire(group_servicers(core))
 
     def _new_topic_id(self) -> bytes:
-        """Return an id that nobody had: numbered by how much was ever stored, and by how many this process made."""
+        """Return an unused id: numbered by how much was ever stored, and by how many this process made."""
         self._topic_number += 1
         return self.runtime.groups.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
 

@@ -25,7 +25,7 @@ from tests.harness.kafka_caller import KafkaCaller
 from tests.harness.world import World
 from txn_coordinator.state import Identity
 
-NOBODY = Identity(-1, -1)
+NO_PRODUCER = Identity(-1, -1)
 
 
 @dataclass
@@ -34,7 +34,7 @@ class KafkaProducer:
 
     world: World
     transactional_id: str | None = "a"
-    identity: Identity = NOBODY
+    identity: Identity = NO_PRODUCER
 
     def call(self, key: ApiKey, version: int, request: Any) -> Any:
         """Return the response, once all is settled."""
@@ -42,7 +42,7 @@ class KafkaProducer:
         self.world.settle()
         return reply.result()
 
-    def initialises(self, version: int = 4, *, shows: Identity = NOBODY, timeout_ms: int = 60_000) -> ErrorCode:
+    def initialises(self, version: int = 4, *, shows: Identity = NO_PRODUCER, timeout_ms: int = 60_000) -> ErrorCode:
         response = self.call(
             ApiKey.INIT_PRODUCER_ID,
             version,
@@ -55,7 +55,7 @@ class KafkaProducer:
         )
         found = Identity(response.producer_id, response.producer_epoch)
         if response.error_code:
-            assert found == NOBODY, "a refusal names no identity"
+            assert found == NO_PRODUCER, "a refusal names no identity"
         else:
             self.identity = found
         return ErrorCode(response.error_code)

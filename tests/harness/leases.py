@@ -10,10 +10,10 @@ class HeldOffsets:
     """Implements `coordinator_runtime.ports.OffsetLeases`."""
 
     held: dict[int, int]
-    """The first offset that somebody holds, by ordinal."""
+    """The first held offset, by ordinal."""
 
     def oldest(self, ordinal: int) -> int | None:
         return self.held.get(ordinal)
 
     def note_due(self, ordinal: int, offset: int) -> None:
-        """Nobody takes another one here."""
+        """No other lease is taken here."""

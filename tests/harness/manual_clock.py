@@ -6,7 +6,7 @@ import asyncio
 
 
 class ManualClock:
-    """The Clock port, moved by hand. The two clocks start far apart, so that whoever mixes them up is found out."""
+    """The Clock port, moved by hand. The two clocks start far apart, so that code that mixes them up is found out."""
 
     __slots__ = ("_monotonic_ms", "_wall_ms")
 

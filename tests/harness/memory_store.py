@@ -220,7 +220,7 @@ class MemoryStore:
                 self._unsynced.append(self._apply(group))
                 self._version = group.version
         if self._next_write_error is not None:
-            # Applied all the same: the system may have written it although it said it had not, so a crash may keep it.
+            # Applied nevertheless: the system may have written it although it said it had not, so a crash may keep it.
             raise self._failed(self._next_write_error) from self._next_write_error
 
     def sync(self) -> None:
@@ -339,7 +339,7 @@ class MemoryStore:
         self.incarnation = next_incarnation(self.incarnation, cause, wall_ms)
 
     def damage(self, family: Family, key: bytes, damage: Damage) -> None:
-        """From now on whoever reads this row finds it so, until it is written again."""
+        """From now on reads of this row find it so, until it is written again."""
         stored = self._families[family]
         assert key in stored.values, "only what is stored can be damaged"
         stored.damage[key] = damage

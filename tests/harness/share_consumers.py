@@ -121,7 +121,7 @@ class ShareConsumer:
             offsets = [at for each in result.acquired for at in range(each.first_offset, each.last_offset + 1)]
             covered = {at for batch in result.batches for at in _offsets(batch)}
             assert {*offsets} <= covered, "every acquired record is in a batch"
-            assert all({*offsets} & {*_offsets(batch)} for batch in result.batches), "a batch nobody needs"
+            assert all({*offsets} & {*_offsets(batch)} for batch in result.batches), "a batch without acquired records"
             if offsets:
                 found[f"{result.topic}-{result.partition}"] = offsets
         return found

@@ -75,7 +75,7 @@ class ShareGroups:
     states: FakeShareStates
 
     def member(self, member_id: str = "m", **settings: Any) -> ShareMember:
-        """Somebody who has not joined yet."""
+        """A member that has not joined yet."""
         return ShareMember(self.world, member_id, **settings)
 
     def members(self, *member_ids: str) -> list[ShareMember]:

@@ -201,7 +201,7 @@ class Shares:
         self.world.settle()
 
     def trim(self, offset: int) -> None:
-        """Somebody deletes the records before this offset."""
+        """Delete the records before this offset."""
         wanted = RecordsToDelete(partition_name(self.partition), offset)
         self.world.inside.log.delete_records(DeleteRecords([wanted]), ANYBODY)
         self.world.settle()

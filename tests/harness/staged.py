@@ -6,7 +6,7 @@ from coordinator_runtime.rows import STEP_BYTES, StagedRows
 
 
 def counted_bytes(staged: StagedRows) -> int:
-    """The bytes of all rows, as whoever stages them must have counted them."""
+    """The bytes of all rows, for comparison with the count made while staging."""
     kept = [(key, value) for _family, key, value in staged.added]
     kept += [(key, value or b"") for (_family, key), value in staged.newest.items()]
     kept += [(key, b"") for _family, key in staged.encoded_later]

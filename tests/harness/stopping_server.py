@@ -1,12 +1,12 @@
 """A real server that comes to a halt at one point of a commit: `python -m tests.harness.stopping_server serve ...`.
 
 The commit thread writes group by group and recognises by their rows what they hold of the transaction of WATCHED_ID. At
-the point that STOPPING_SERVER_AT names it says so on stdout and stands still for ever. All that the process then knows
+the point that STOPPING_SERVER_AT names it says so on stdout and stops for ever. All that the process then knows
 to be durable is what was before the point; the loop goes on and gives the answers that rest on that. So a test that
 kills it now kills it exactly there.
 
-A point is a moment and a thing: "before prepare", "written prepare" (not synced), "durable prepare" (synced, and nobody
-was told). Things are prepare, marker-1, marker-2, group (the marker of a group) and complete.
+A point is a moment and a thing: "before prepare", "written prepare" (not synced), "durable prepare" (synced, but
+not answered). Things are prepare, marker-1, marker-2, group (the marker of a group) and complete.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class StoppingStore(StoreOver):
         for thing in things:
             if f"{moment} {thing}" == self._point:
                 print(f"{STOPPED}{self._point}", flush=True)
-                # Nobody ever writes there.
+                # No write ever goes there.
                 os.read(os.pipe()[0], 1)
 
 

@@ -33,7 +33,7 @@ def threaded_server(**settings: object) -> Iterator[str]:
         try:
             asyncio.run(serve())
         except BaseException as error:
-            # Whoever waits for the server must hear of it; later there is nobody any more.
+            # The thread that waits for the server must hear of it; later there is none any more.
             if started.done():
                 raise
             started.set_exception(error)

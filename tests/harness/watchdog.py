@@ -26,7 +26,7 @@ where a hundred others want to run."""
 
 LOOKS_PER_LIMIT: Final = 10
 LIMITS_MAX: Final = 6
-"""A test that works is ended after this many times the limit: it works in vain."""
+"""A test that works is ended after this many times the limit: it makes no progress."""
 
 
 class Settings(Protocol):
@@ -67,7 +67,7 @@ class Watchdog:
         return found
 
     def _look(self) -> None:
-        """Add what was used since the last look. When a process ends that nobody waits for, all that it had used is
+        """Add what was used since the last look. When a process ends without a waiting parent, all that it had used is
         gone from the sum. Such a step counts as progress."""
         before, self._last = self._last, self._spent_seconds()
         if before is None or self._last is None:

@@ -160,7 +160,7 @@ class World:
         return self.inside.driver.undurable_groups
 
     def crash(self, *, kept_groups: int = 0, down_ms: int = 0) -> None:
-        """Lose the process, and all but the first few of the groups that are not durable. Nobody is answered any more.
+        """Lose the process, and all but the first few of the groups that are not durable. No call is answered any more.
         Then start again; the new process serves when its coordinator epochs are durable, and may still have to finish
         what the old one left."""
         self.inside.driver.write_unsynced(kept_groups)
@@ -216,7 +216,7 @@ class World:
         return self.inside.transactions.shard_key(name)
 
     def _start_anew(self, down_ms: int) -> None:
-        # The monotonic clock begins anew, so that whoever stored one of its times is found out.
+        # The monotonic clock begins anew, so that a stored time of it is found out.
         self.clock = ManualClock(wall_ms=self.clock.wall_ms() + down_ms, monotonic_ms=7)
         self._start()
 
@@ -338,7 +338,7 @@ class World:
         *,
         partition: str = "t-0",
     ) -> Pending[int]:
-        """TxnOffsetCommit of one offset, by somebody who is no member."""
+        """TxnOffsetCommit of one offset, by a caller that is no member."""
         membership = Membership(transactional_id, *identity)
         return self.inside.groups.commit_in_transaction(membership, group, offset, partition, context)
 

@@ -183,7 +183,7 @@ def check(told: list[Told], values: list[str], who: str) -> None:
         else:
             assert visible in ([], each.values), f"{who} reads {visible} of {each}"
     strange = set(seen) - {value for each in told for value in each.values}
-    assert not strange, f"{who} reads what nobody wrote: {strange}"
+    assert not strange, f"{who} reads what was never written: {strange}"
 
 
 def check_offset(told: list[Told], offset: int, seen: set[str]) -> None:

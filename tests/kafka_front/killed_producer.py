@@ -74,7 +74,7 @@ class KafkaWork:
             position = [TopicPartition(TOPIC, 0, offset)]
             self._insist(lambda: producer.send_offsets_to_transaction(position, metadata))
         except KafkaException as error:
-            # Nobody asked to commit it.
+            # Its commit was not asked for.
             self._give_up(error.args[0])
             return ABORTED
         if not commits:

@@ -264,7 +264,7 @@ def test_a_member_reads_with_its_epoch_from_version_9_on(world: World) -> None:
 
 
 class WithoutGroups:
-    """Somebody without rights on groups."""
+    """A caller without rights on groups."""
 
     def is_allowed(self, _context: CallContext, _permission: Permission, resource: ResourceType, _name: str) -> bool:
         return resource is not ResourceType.GROUP
@@ -285,7 +285,7 @@ def test_a_refused_group_is_told_where_the_version_has_a_place() -> None:
 
 
 class WithoutTopics(WithoutGroups):
-    """Somebody without rights on topics."""
+    """A caller without rights on topics."""
 
     def is_allowed(self, _context: CallContext, _permission: Permission, resource: ResourceType, _name: str) -> bool:
         return resource is not ResourceType.TOPIC

@@ -19,7 +19,7 @@ import uvloop
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.listeners import KafkaListeners, KafkaOptions
-from coordinator_server.listeners import NOBODY_ASKED, Identities, KafkaListener
+from coordinator_server.listeners import UNAUTHENTICATED, Identities, KafkaListener
 from coordinator_server.security.authentication import NameRule, NameSource
 from coordinator_server.security.tls import ClientAuth
 from coordinator_server.security.tokens import ReloadingTokens, new_token
@@ -94,7 +94,7 @@ class Peer:
 
 @asynccontextmanager
 async def serving(
-    listener: KafkaListener, *, identities: Identities = NOBODY_ASKED, connections_max: int = 100
+    listener: KafkaListener, *, identities: Identities = UNAUTHENTICATED, connections_max: int = 100
 ) -> AsyncIterator[Served]:
     line, clock = Line(), SystemClock()
     listeners = KafkaListeners(

@@ -70,7 +70,7 @@ def test_the_operations_on_a_group_are_told_on_request(world: World, version: in
 
 
 class WithoutGroups:
-    """Somebody without rights on groups and the cluster."""
+    """A caller without rights on groups and the cluster."""
 
     def is_allowed(self, _context: CallContext, _permission: Permission, resource: ResourceType, _name: str) -> bool:
         return resource not in (ResourceType.GROUP, ResourceType.CLUSTER)

@@ -1,7 +1,7 @@
 """The server is killed again and again (SIGKILL) under producers of librdkafka and of the SDK, and so are producers.
 
 Every acknowledged transaction is read exactly once afterwards, by a Kafka consumer and by the SDK, and the offset that
-it committed stands. What was aborted is read by nobody. One whose end nobody knows is read whole or not at all.
+it committed stands. Aborted ones are never read. One of unknown end is read whole or not at all.
 """
 
 from __future__ import annotations

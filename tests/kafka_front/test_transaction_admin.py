@@ -51,7 +51,7 @@ def test_transactions_are_described(world: Administered) -> None:
 
 def test_a_transaction_that_may_not_be_seen_is_refused() -> None:
     class WithoutIds(AllowAll):
-        """Somebody without rights on transactional ids."""
+        """A caller without rights on transactional ids."""
 
         def is_allowed(
             self, _context: CallContext, _permission: Permission, resource: ResourceType, _name: str
@@ -210,7 +210,7 @@ def test_a_marker_for_an_unknown_partition(world: Administered, orphan: Identity
 
 def test_who_may_not_alter_the_server_writes_no_marker() -> None:
     class WithoutCluster(AllowAll):
-        """Somebody without rights on the cluster."""
+        """A caller without rights on the cluster."""
 
         def is_allowed(
             self, _context: CallContext, _permission: Permission, resource: ResourceType, _name: str

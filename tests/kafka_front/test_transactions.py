@@ -15,7 +15,7 @@ from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages.init_producer_id_request import InitProducerIdRequest
 from tests.harness.inside import WorldOptions
 from tests.harness.kafka_caller import CALLER, NODE, SETTINGS, KafkaCaller
-from tests.harness.kafka_producer import NOBODY, KafkaProducer
+from tests.harness.kafka_producer import NO_PRODUCER, KafkaProducer
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.state import Identity, TransactionState
@@ -221,7 +221,7 @@ def test_a_call_behind_a_completion_waits_no_longer_than_its_deadline() -> None:
 
 
 class OnlyReading:
-    """Somebody who may write to no transactional id and to no topic."""
+    """A caller who may write to no transactional id and to no topic."""
 
     def is_allowed(self, _context: CallContext, permission: Permission, _resource: ResourceType, _name: str) -> bool:
         return permission is not Permission.WRITE
@@ -308,7 +308,7 @@ def test_the_fast_path_leaves_aborts_and_commits_of_nothing_alone(fast_world: Wo
     assert take(producer.end_request(), exchange(ApiKey.END_TXN, 5, 2)) is None
     producer.writes("t-0", "a", sequence=0, txn_version=2)
     assert take(producer.end_request(committed=False), exchange(ApiKey.END_TXN, 5, 2)) is None
-    assert producer.identity != NOBODY
+    assert producer.identity != NO_PRODUCER
 
 
 def test_a_server_without_a_fast_path_offers_it_nothing() -> None:

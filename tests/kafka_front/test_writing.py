@@ -112,7 +112,7 @@ def test_a_structure_that_may_be_null_has_a_marker() -> None:
 
 
 def test_the_defaults_are_those_of_the_definitions() -> None:
-    """Java's client reads the two without a look whether they are null: whoever answers makes them empty."""
+    """Java's client reads the two without a look whether they are null: the server makes them empty."""
     partition = describe_topic_partitions_response.DescribeTopicPartitionsResponsePartition()
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == (None, None)
     assert (partition.leader_epoch, partition.replica_nodes) == (-1, ())

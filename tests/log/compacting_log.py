@@ -20,7 +20,17 @@ from partition_log.batches import batches
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation, PartitionConfig
 from tests.harness.every_encoding import packed, payload_of_records
-from tests.log.driven_log import ABORT, COMMITTED, NOBODY, TOPIC, UNCOMMITTED, Batch, DrivenLog, Producer, transactional
+from tests.log.driven_log import (
+    ABORT,
+    COMMITTED,
+    NO_PRODUCER,
+    TOPIC,
+    UNCOMMITTED,
+    Batch,
+    DrivenLog,
+    Producer,
+    transactional,
+)
 from txnctl.stopped.store_verify import verify_store
 
 SHORT_STRETCHES = PartitionConfig(index_interval_batches=4, compaction_bytes_per_second=0)
@@ -58,7 +68,7 @@ class CompactingLog:
         self.driven.create(config=COMPACT)
 
     def producer(self, producer_id: int) -> Producer:
-        return transactional(producer_id, self.epochs.get(producer_id, 0)) if producer_id else NOBODY
+        return transactional(producer_id, self.epochs.get(producer_id, 0)) if producer_id else NO_PRODUCER
 
     def write(
         self,

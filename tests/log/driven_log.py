@@ -76,7 +76,7 @@ class Producer:
         return Producer(self.producer_id, epoch, self.transactional_id)
 
 
-NOBODY = Producer(-1, -1)
+NO_PRODUCER = Producer(-1, -1)
 
 
 def transactional(producer_id: int = 7, epoch: int = 0) -> Producer:
@@ -87,7 +87,7 @@ def transactional(producer_id: int = 7, epoch: int = 0) -> Producer:
 class Batch:
     """A batch as a test sends it; the payload stands for its records."""
 
-    producer: Producer = NOBODY
+    producer: Producer = NO_PRODUCER
     sequence: int = -1
     count: int = 1
     payload: bytes = b"records"
@@ -141,7 +141,7 @@ class DrivenLog:
         self.driver.load(catalog_kind(self.catalog))
         core_config = CoreConfig(shard_count=SHARD_COUNT, partitions=config or PartitionConfig())
         self.leases: dict[int, int] = {}
-        """The first offset that somebody holds, by ordinal."""
+        """The first held offset, by ordinal."""
         self.driver.load(
             partitions_kind(
                 self.runtime,

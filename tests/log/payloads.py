@@ -15,7 +15,7 @@ from partition_log.batch_checks import (
 )
 from tests.harness.kafka_batches import ROW as KAFKA_ROW
 from tests.harness.kafka_batches import kafka_batch, kafka_packed, kafka_payload
-from tests.log.driven_log import NOBODY, Batch, DrivenLog, Producer
+from tests.log.driven_log import NO_PRODUCER, Batch, DrivenLog, Producer
 
 IDEMPOTENT = Producer(7, 0)
 ROW = (b"k", b"v" * 20, 5, (("h", b"x"),))
@@ -44,7 +44,7 @@ def batch_of(
     *,
     encoding: Encoding = Encoding.RECORDS_V1,
     compression: Compression = Compression.NONE,
-    producer: Producer = NOBODY,
+    producer: Producer = NO_PRODUCER,
     sequence: int = -1,
     count: int | None = None,
 ) -> Batch:

@@ -184,7 +184,7 @@ def test_what_is_refused_or_only_tried_begins_no_feature(driven: DrivenLog) -> N
 
 
 class Reader(AllowAll):
-    """Somebody who changes nothing."""
+    """A caller without the right to change anything."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource_type: ResourceType, name: str) -> bool:
         return permission not in (Permission.ALTER_CONFIGS, Permission.CREATE) or name == TOPIC

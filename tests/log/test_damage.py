@@ -282,7 +282,7 @@ def test_a_damaged_place_is_told_once_however_often_it_is_read(five: DrivenLog) 
 
 
 def test_a_batch_in_an_encoding_of_a_newer_version_is_no_damage(five: DrivenLog) -> None:
-    """Only its readers are told, and what to do; nobody else is alarmed, and nothing around it is hidden."""
+    """Only its readers get an error, with advice; no other is alarmed, and nothing around it is hidden."""
     found: list[object] = []
     five.log.fetcher.damage.on_found = found.append
     key = codec.log_key(five.ordinal(), 29)

@@ -79,7 +79,7 @@ def answer(fetching: Pending[list[FetchResult]]) -> FetchResult:
     return result
 
 
-def nobody_waits(driven: DrivenLog) -> bool:
+def no_call_waits(driven: DrivenLog) -> bool:
     fetcher = driven.log.fetcher
     return fetcher.waiting_fetches == 0 and not fetcher._watches and "fetch" not in driven.runtime.timers.by_kind()
 
@@ -91,7 +91,7 @@ def test_a_slow_read_holds_up_nobody_else(driven: DrivenLog, reader: HeldReader)
     assert driven.append(Batch()).error is None, "the loop serves others meanwhile"
     reader.release()
     assert offsets_of(answer(fetching)) == [0]
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_records_that_come_while_a_thread_reads_are_read_as_well(driven: DrivenLog, reader: HeldReader) -> None:
@@ -117,7 +117,7 @@ def test_a_fetch_whose_time_is_over_is_answered_once_it_was_read(driven: DrivenL
     assert not fetching.is_settled
     reader.release()
     assert offsets_of(answer(fetching)) == [0]
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_a_caller_that_leaves_while_a_thread_reads_leaves_nothing(driven: DrivenLog, reader: HeldReader) -> None:
@@ -125,7 +125,7 @@ def test_a_caller_that_leaves_while_a_thread_reads_leaves_nothing(driven: Driven
     driven.append(Batch())
     fetching = driven.fetch(wait_ms_max=WAIT_MS)
     fetching.cancel()
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
     reader.release()
     assert fetching.error is not None
     assert answers.held_bytes == 0
@@ -142,7 +142,7 @@ def test_records_that_are_removed_while_a_thread_reads_are_never_passed_over(
     driven.remove()
     reader.release()
     assert code(answer(fetching)) is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_a_topic_that_is_deleted_while_a_thread_reads_is_unknown(driven: DrivenLog, reader: HeldReader) -> None:
@@ -152,7 +152,7 @@ def test_a_topic_that_is_deleted_while_a_thread_reads_is_unknown(driven: DrivenL
     driven.flush()
     reader.release()
     assert code(answer(fetching)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_damage_that_a_thread_meets_is_told_to_the_reader(driven: DrivenLog, reader: HeldReader) -> None:
@@ -173,7 +173,7 @@ def test_a_defect_of_a_read_is_the_answer(driven: DrivenLog, reader: HeldReader)
     reader.release()
     with pytest.raises(AttributeError):
         fetching.result()
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_every_offset_shows_the_same_on_a_thread_as_on_the_loop(driven: DrivenLog) -> None:

@@ -110,7 +110,7 @@ def world_that_forgets(*, split: bool = False) -> CaseWorld:
 
 
 def idle(world: CaseWorld) -> None:
-    """Let so much time pass that whoever may be forgotten is. In two steps: nobody flushes within one, and the next
+    """Let enough time pass that all idle producers are forgotten. In two steps: no flush falls within one, and the next
     look waits until what the last one saw is durable."""
     for _ in range(2):
         world.tick(EXPIRATION_MS)

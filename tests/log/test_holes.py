@@ -34,7 +34,7 @@ from tests.log.driven_log import (
     ABORT,
     COMMIT,
     COMMITTED,
-    NOBODY,
+    NO_PRODUCER,
     TOPIC,
     UNCOMMITTED,
     Batch,
@@ -93,7 +93,7 @@ def holed(written: Sequence[Written], leave: Sequence[tuple[Left, set[int]]]) ->
     batches: list[tuple[int, int]] = []
     end = 0
     for number, (count, producer_id, is_ended) in enumerate(written):
-        producer = transactional(producer_id, epochs[producer_id]) if producer_id else NOBODY
+        producer = transactional(producer_id, epochs[producer_id]) if producer_id else NO_PRODUCER
         sequence = sequences[producer_id] if producer_id else -1
         batch = Batch(producer, sequence, count, payload(end, count), timestamp_ms=end)
         assert driven.append(batch).error is None

@@ -30,7 +30,7 @@ from tests.harness.memory_store import MemoryStore
 from tests.log.driven_log import (
     ABORT,
     COMMIT,
-    NOBODY,
+    NO_PRODUCER,
     SHARD_COUNT,
     UNCOMMITTED,
     Batch,
@@ -56,7 +56,7 @@ def driven() -> DrivenLog:
 
 
 def sent_by(
-    producer: Producer = NOBODY,
+    producer: Producer = NO_PRODUCER,
     sequence: int = -1,
     rows: list[KafkaRow] | None = None,
     compression: Compression = Compression.NONE,
@@ -74,14 +74,14 @@ def sent_by(
     )
 
 
-def batch(records: bytes, producer: Producer = NOBODY, **changes: Any) -> Batch:
+def batch(records: bytes, producer: Producer = NO_PRODUCER, **changes: Any) -> Batch:
     """What the log is given of them."""
     header, payload, crc = from_kafka(records)
     fields = {name: getattr(header, name) for name in header.__struct_fields__}
     return Batch(producer, header.base_sequence, header.record_count, payload, changes={**fields, **changes}, crc=crc)
 
 
-def append(driven: DrivenLog, producer: Producer = NOBODY, sequence: int = -1, **fields: Any) -> Any:
+def append(driven: DrivenLog, producer: Producer = NO_PRODUCER, sequence: int = -1, **fields: Any) -> Any:
     return driven.append(batch(sent_by(producer, sequence, **fields), producer))
 
 
@@ -147,7 +147,7 @@ def test_a_marker_in_the_tail_of_the_row_is_split_off(driven: DrivenLog) -> None
 
 def test_a_wrong_checksum_is_refused(driven: DrivenLog) -> None:
     good = batch(sent_by())
-    wrong = Batch(NOBODY, -1, good.count, good.payload, changes=good.changes, crc=(good.crc or 0) ^ 1)
+    wrong = Batch(NO_PRODUCER, -1, good.count, good.payload, changes=good.changes, crc=(good.crc or 0) ^ 1)
     assert code(driven.append(wrong)) is ErrorCode.CORRUPT_MESSAGE
     assert driven.head().log_end_offset == 0
 

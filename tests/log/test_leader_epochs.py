@@ -195,7 +195,7 @@ def test_a_reader_is_told_where_its_line_left_this_one(
         (SECOND, 6, (SECOND, 5)),
         (THIRD, 6, None),
         (THIRD, 7, (THIRD, 6)),
-        # Of a line that this log never was in: nobody can say where that left the epoch before it.
+        # An epoch of a line that this log never was in: the end of the epoch before it is unknown.
         (SECOND + 1, 4, (SECOND, 4)),
         (SECOND + 1, 6, (SECOND, 5)),
         (-1, 4, (-1, 0)),
@@ -279,7 +279,7 @@ def test_ends_of_epochs_need_describe() -> None:
 
 
 class _Reader(AllowAll):
-    """Somebody who may not describe topics."""
+    """A caller who may not describe topics."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource_type: ResourceType, name: str) -> bool:
         return permission is not Permission.DESCRIBE

@@ -36,7 +36,7 @@ def pass_time(driven: DrivenLog, elapsed_ms: int) -> None:
     driven.runtime.run_due_timers()
 
 
-def nobody_waits(driven: DrivenLog) -> bool:
+def no_call_waits(driven: DrivenLog) -> bool:
     fetcher = driven.log.fetcher
     return fetcher.waiting_fetches == 0 and not fetcher._watches and "fetch" not in driven.runtime.timers.by_kind()
 
@@ -47,7 +47,7 @@ def test_a_fetch_waits_for_the_first_record(driven: DrivenLog) -> None:
     assert not waiting.is_settled
     driven.flush()
     assert offsets_of(waiting.result()[0]) == [0]
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_all_that_a_waiting_fetch_has_found_counts_and_nothing_of_it_once_it_is_answered(driven: DrivenLog) -> None:
@@ -110,7 +110,7 @@ def test_a_waiting_fetch_ends_early_where_room_becomes_scarce(driven: DrivenLog)
     scarce.left_bytes = 10_000
     driven.append(Batch(payload=b"x" * 1_000))
     assert offsets_of(waiting.result()[0]) == [0]
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_the_first_batch_is_shown_however_scarce_room_is_if_there_is_some(driven: DrivenLog) -> None:
@@ -128,7 +128,7 @@ def test_a_fetch_that_finds_something_does_not_wait(driven: DrivenLog) -> None:
 
 def test_a_fetch_that_does_not_want_to_wait_is_answered_at_once(driven: DrivenLog) -> None:
     assert driven.fetch(wait_ms_max=0).is_settled
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_over(driven: DrivenLog) -> None:
@@ -138,7 +138,7 @@ def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_over(driven: Dr
     assert not waiting.is_settled
     pass_time(driven, 1)
     assert offsets_of(waiting.result()[0]) == [0]
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_a_fetch_waits_until_enough_is_visible(driven: DrivenLog) -> None:
@@ -181,7 +181,7 @@ def test_a_reader_of_several_partitions_wakes_for_any(driven: DrivenLog) -> None
     driven.append(Batch(), partition=1)
     first, second = waiting.result()
     assert (offsets_of(first), offsets_of(second)) == ([], [0])
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_a_partition_named_twice_is_waited_for_once(driven: DrivenLog) -> None:
@@ -189,7 +189,7 @@ def test_a_partition_named_twice_is_waited_for_once(driven: DrivenLog) -> None:
     waiting = driven.fetch(Fetch(items, wait_ms_max=WAIT_MS))
     driven.append(Batch())
     assert [offsets_of(result) for result in waiting.result()] == [[0], [0]]
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_a_caller_that_leaves_takes_its_wait_away(driven: DrivenLog) -> None:
@@ -201,7 +201,7 @@ def test_a_caller_that_leaves_takes_its_wait_away(driven: DrivenLog) -> None:
         waiting.result()
     driven.append(Batch())
     assert other.is_settled
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_a_wait_leaves_nothing_of_its_answer_to_the_collector(driven: DrivenLog) -> None:
@@ -226,7 +226,7 @@ def test_answering_one_reader_may_make_another_one_leave(driven: DrivenLog) -> N
     driven.append(Batch())
     with pytest.raises(Refused, match="gave up"):
         second.result()
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_answering_a_reader_may_bring_its_next_fetch(driven: DrivenLog) -> None:
@@ -245,7 +245,7 @@ def test_the_deletion_of_its_topic_ends_a_wait(driven: DrivenLog) -> None:
     assert not waiting.is_settled
     driven.flush()
     assert code(waiting.result()[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def test_a_deletion_under_way_is_not_read_as_a_gap(driven: DrivenLog) -> None:
@@ -278,7 +278,7 @@ def test_a_store_that_fails_one_reader_does_not_keep_the_news_from_others(driven
         waiting[0].result()
     assert offsets_of(waiting[1].result()[0]) == [0]
     assert told
-    assert nobody_waits(driven)
+    assert no_call_waits(driven)
 
 
 def fetches_of(driven: DrivenLog) -> list[Any]:

@@ -103,7 +103,7 @@ def test_a_shard_that_does_not_serve_costs_its_partitions_alone(driven: DrivenLo
 
 
 class SeesOne(AllowAll):
-    """Somebody who may describe one topic alone."""
+    """A caller who may describe one topic alone."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource_type: ResourceType, name: str) -> bool:
         return permission is not Permission.DESCRIBE or name == OTHER

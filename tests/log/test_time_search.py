@@ -33,7 +33,7 @@ from tests.log.driven_log import (
     COMMIT,
     COMMITTED,
     CONTEXT,
-    NOBODY,
+    NO_PRODUCER,
     TOPIC,
     UNCOMMITTED,
     Batch,
@@ -60,7 +60,7 @@ def batch_at(
     *,
     encoding: Encoding = Encoding.RECORDS_V1,
     compression: Compression = Compression.NONE,
-    producer: Producer = NOBODY,
+    producer: Producer = NO_PRODUCER,
     sequence: int = -1,
     max_timestamp_ms: int | None = None,
 ) -> Batch:
@@ -303,7 +303,7 @@ def test_one_batch_is_opened_at_a_time_and_those_that_wait_hold_none() -> None:
     searched = ask(driven, 15, 35, 45, 99)
     assert len(driven.worker.tasks) == 1
     other = ask(driven, 45)
-    assert other.result()[0].offset == 4, "whose batch needs no worker waits for nobody"
+    assert other.result()[0].offset == 4, "a batch that needs no worker does not wait"
     driven.worker.release()
     assert (len(driven.worker.tasks), searched.is_settled) == (1, False)
     driven.worker.release()
@@ -389,7 +389,7 @@ def test_a_caller_that_leaves_takes_its_search_away() -> None:
     waits.cancel()
     assert (left.is_settled, waits.is_settled) == (True, True)
     driven.worker.release()
-    assert driven.worker.tasks == [], "nothing is opened for nobody"
+    assert driven.worker.tasks == [], "nothing is opened without a caller"
 
 
 # In turns

@@ -304,7 +304,7 @@ class TestSettings:
 
 
 class Without(AllowAll):
-    """Somebody who may do everything but one thing with topics."""
+    """A caller with every right on topics but one."""
 
     def __init__(self, permission: Permission) -> None:
         self._permission = permission

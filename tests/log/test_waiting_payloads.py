@@ -62,8 +62,8 @@ def test_checks_that_end_in_another_order_change_nothing(driven: DrivenLog) -> N
 def test_other_producers_do_not_wait(driven: DrivenLog) -> None:
     driven.send(large(producer=IDEMPOTENT, sequence=0))
     other = driven.append(batch_of(producer=Producer(8, 0), sequence=0))
-    nobody = driven.append(batch_of())
-    assert (other.base_offset, nobody.base_offset) == (0, 1)
+    plain = driven.append(batch_of())
+    assert (other.base_offset, plain.base_offset) == (0, 1)
 
 
 def test_a_refused_payload_lets_the_next_batch_find_the_gap(driven: DrivenLog) -> None:
@@ -85,7 +85,7 @@ def test_the_batches_of_one_request_are_refused_by_themselves(driven: DrivenLog)
     items = tuple(batch.item(PartitionName(TOPIC, b"", number)) for number, batch in enumerate(batches))
     sent = driven.log.produce(Produce(None, items), CONTEXT)
     driven.flush()
-    assert driven.head(2).log_end_offset == 1, "another producer's batch waits for nobody"
+    assert driven.head(2).log_end_offset == 1, "another producer's batch does not wait"
     driven.worker.release()
     driven.flush()
     assert [code(result) for result in sent.result()] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.NONE]

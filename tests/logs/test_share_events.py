@@ -1,4 +1,4 @@
-"""One line for records that nobody processed, and for locks that expired."""
+"""One line for unprocessed records, and for locks that expired."""
 
 from __future__ import annotations
 

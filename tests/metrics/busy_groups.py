@@ -76,7 +76,7 @@ class BusyGroups:
     # The story
 
     async def rebalances(self) -> None:
-        """One that fails because somebody comes, one that is completed, and a group that changes its protocol."""
+        """One that fails because a member joins, one that is completed, and a group that changes its protocol."""
         await self.busy.topic("t")
         first = await self.join()
         second = asyncio.ensure_future(self.join())
@@ -125,14 +125,14 @@ class BusyGroups:
         await self.busy.until(lambda readings: any(readings["txn_group_lag_seconds"].values()))
 
     async def administration(self) -> None:
-        """Somebody deletes a group with its offsets."""
+        """Delete a group with its offsets."""
         request = group_pb2.DeleteGroupsRequest(group_ids=[SIMPLE])
         (deleted,) = (await self.groups.DeleteGroups(request, timeout=DEADLINE_SECONDS)).groups
         assert deleted.error_code == 0, deleted
         self.busy.note()
 
     async def forgotten(self) -> None:
-        """Nobody commits for long."""
+        """A long time without commits."""
         await self.busy.topic("t")
         await self.commit()
         await self.busy.until(lambda readings: readings["txn_group_offset_expirations_total"][()] == 1)

@@ -213,7 +213,7 @@ class BusyServer:
         self.note()
 
     async def outside_decision(self) -> None:
-        """A transaction waits for somebody else."""
+        """A transaction waits for another producer."""
         identity = await self.opened("two-phase")
         request = transaction_pb2.PrepareTransactionRequest(
             transactional_id="two-phase", producer_id=identity[0], producer_epoch=identity[1]
@@ -235,7 +235,7 @@ class BusyServer:
         await self.until(lambda readings: bool(readings["txn_coordinator_concurrent_waits_total"]))
 
     async def readers_that_stand_still(self) -> None:
-        """Answers that nobody takes, and a reader that finds no room."""
+        """Answers that are not taken, and a reader that finds no room."""
         answers = self.server.parts.answers
         answers.hold("somebody", AnswerLimits().bytes_max)
         await self.log.ListOffsets(log_pb2.ListOffsetsRequest())
@@ -252,7 +252,7 @@ class BusyServer:
         assert await self.end("full", identity, committed=False) == 0
 
     async def snapshots(self) -> None:
-        """Somebody holds one for a while."""
+        """A reader holds one for a while."""
         await self.topic("held", 1)
         snapshots = self.server.parts.core.log.snapshots
         snapshots.take(TakeSnapshot([partition_name("held-0")], 60_000), ANYBODY)
@@ -346,7 +346,7 @@ class BusyServer:
         return asyncio.ensure_future(call())
 
     async def bugs(self) -> None:
-        """A step that no table allows, and a transaction that nobody knows."""
+        """A step that no table allows, and an unknown transaction."""
 
         def decide(_shard: object, _turn: object) -> Decision:
             decided = Transaction(transactional_id="x", producer_id=0, txn_timeout_ms=1, last_update_ms=0)

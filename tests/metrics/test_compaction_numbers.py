@@ -11,7 +11,7 @@ from tests.harness.inside import WorldOptions
 from tests.metrics.observed import ObservedWorld
 from txn_coordinator.state import Identity
 
-NOBODY = Identity(-1, -1)
+NO_PRODUCER = Identity(-1, -1)
 
 
 class OneKey(ObservedWorld):
@@ -28,7 +28,7 @@ def test_passes_are_counted_and_sizes_shrink() -> None:
     compaction = world.inside.core.log.compaction
     assert compaction is not None
     for number in range(9):
-        world.produce(None, NOBODY, "t-0", [f"value {number}"], sequence=-1)
+        world.produce(None, NO_PRODUCER, "t-0", [f"value {number}"], sequence=-1)
     world.settle()
     sizes = TopicSizes(world.shelf.store)  # type: ignore[attr-defined]
 

@@ -74,7 +74,7 @@ async def scraped() -> AsyncIterator[Scraped]:
 
 @pytest.fixture(autouse=True)
 def nothing_on_stderr(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """Where log lines go nobody else writes."""
+    """A stream for log lines alone."""
     yield
     assert "Traceback" not in capfd.readouterr().err
 

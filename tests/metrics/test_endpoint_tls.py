@@ -1,5 +1,5 @@
 """The endpoint over TLS: scrapers check it and may have to show a certificate, a rotation is taken up, and one scraper
-that says nothing holds up nobody."""
+that says nothing delays no other."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_scrapes_after_a_rotation_get_what_is_new(authority: Authority, tmp_path
     with endpoint(credentials) as port:
         assert "txn_one 1.0" in scrape(port, authority)
         Pair(files.certificate_file, files.key_file).replace_by(later.issue("next"))
-        assert "txn_one 1.0" in scrape(port, authority), "nobody has looked yet"
+        assert "txn_one 1.0" in scrape(port, authority), "no scrape was made yet"
         credentials.look()
         assert "txn_one 1.0" in scrape(port, later)
         with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):

@@ -136,7 +136,7 @@ def metrics_address(server: ServerProcess) -> str:
 
 
 def free_port() -> int:
-    """One that nobody had a moment ago: Prometheus does not say which one it took."""
+    """A port that was free a moment ago: Prometheus does not report its own choice."""
     with socket.socket() as plug:
         plug.bind(("127.0.0.1", 0))
         port: int = plug.getsockname()[1]

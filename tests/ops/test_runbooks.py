@@ -97,7 +97,7 @@ def ordinary(directory: Path) -> Iterator[ServerProcess]:
 
 @contextmanager
 def hanging(directory: Path) -> Iterator[ServerProcess]:
-    """A server with a transaction in t-1 that nobody will end."""
+    """A server with a hanging transaction in t-1."""
     leave_one_hanging(directory / "data")
     with server_of(directory, TXN_SHARD_COUNT="2") as server:
         yield server
@@ -120,7 +120,7 @@ def prepared(directory: Path) -> Iterator[ServerProcess]:
 
 @contextmanager
 def sealed(directory: Path) -> Iterator[ServerProcess]:
-    """A server where a batch of the sink spark/orders is written and sealed, and nobody decides on it."""
+    """A server where a batch of the sink spark/orders is written and sealed, without a decision."""
     with server_of(directory) as server, Connection(server.address) as connection:
         with Admin(connection) as admin:
             admin.create_topic("orders", 1)
@@ -194,7 +194,7 @@ def run(command: str, server: ServerProcess, directory: Path, *, status: int = 0
 
 
 def environment() -> dict[str, str]:
-    """With our program on the path, and without settings of whoever runs the tests."""
+    """With our program on the path, and without settings of the developer."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TXN_", "TXNCTL_"))}
     return kept | {"PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"}
 

@@ -1,4 +1,4 @@
-"""Somebody who visits a page without a browser: requests straight to the application."""
+"""A visitor of a page without a browser: requests straight to the application."""
 
 from __future__ import annotations
 

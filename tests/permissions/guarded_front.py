@@ -1,4 +1,4 @@
-"""A server that goes by rules, with something of everything in it, asked over the wire by somebody with few rights."""
+"""A server that goes by rules, with something of everything in it, asked over the wire by a caller with few rights."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def check(header: BatchHeader, payload: bytes = PAYLOAD, crc: int | None = None)
 
 
 def encode(header: BatchHeader, payload: bytes, crc: int | None) -> OffsetlessBatch:
-    """The batch on the way into the log, where nobody asks how many records it holds."""
+    """The batch on the way into the log, without the check of its number of records."""
     encoded, count = encode_client_batch(
         header, payload, crc=crc, batch_bytes_max=BATCH_BYTES_MAX, examine=examine_batch, items_max=0
     )

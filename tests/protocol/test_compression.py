@@ -1,4 +1,4 @@
-"""Packed payloads: what was packed is unpacked, whoever packed it, and nothing takes more memory than it may."""
+"""Packed payloads: unpacked with the payload of every packer, within the limit of memory."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_the_messages_of_today_are_what_was_promised() -> None:
 
 
 def test_every_message_and_procedure_is_compared() -> None:
-    """A file that nobody reads could change as it likes."""
+    """A file without readers could change freely."""
     names = {file.name for file in wire.files_of_today()}
     assert names == {path.relative_to(wire.PROTO_ROOT).as_posix() for path in wire.PROTO_ROOT.rglob("*.proto")}
     assert any("storage.v1" in fact for fact in wire.facts(wire.files_of_today()))

@@ -1,4 +1,4 @@
-"""The rule of rates: never more than rate, burst and one request, and nobody waits for ever."""
+"""The rule of rates: never more than rate, burst and one request, and no endless wait."""
 
 from __future__ import annotations
 

@@ -35,10 +35,10 @@ def budgets(**levels: int) -> Budgets:
 
 class Session:
     def announce_stop(self) -> None:
-        raise AssertionError("nobody is asked again")
+        raise AssertionError("no second question is expected")
 
     def cut(self) -> None:
-        raise AssertionError("nobody is asked again")
+        raise AssertionError("no second question is expected")
 
 
 def test_a_connection_counts_once_until_it_has_ended() -> None:

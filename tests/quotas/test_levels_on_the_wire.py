@@ -34,7 +34,7 @@ OVER = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 @asynccontextmanager
 async def bounded(tmp_path: Path, **levels: int) -> AsyncIterator[InProcessServer]:
-    """A server that asks nobody, and whose file says how much everybody together may hold."""
+    """A server without authentication, with a file of limits for all callers together."""
     file = tmp_path / "quotas.toml"
     values = "\n".join(f"{name} = {value}" for name, value in levels.items())
     file.write_text(f'[[quotas]]\nprincipal = "User:ANONYMOUS"\n{values}\n')

@@ -1,4 +1,4 @@
-"""What a caller that takes too much is told, when, and what is done for it all the same."""
+"""Callers that take too much: the answer, its time, and the calls that are served nevertheless."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ def test_a_check_that_finds_fault_is_the_answer_and_nothing_is_written(
     is_settled_before: bool, refuse_concurrent: bool
 ) -> None:
     ledger, check = Ledger(), Pending[None]()
-    fault = Refused(ErrorCode.INVALID_RECORD, "nobody could read it")
+    fault = Refused(ErrorCode.INVALID_RECORD, "it is unreadable")
     if is_settled_before:
         check.fail(fault)
     written = write(ledger, check, refuse_concurrent=refuse_concurrent)
     check.fail(fault)
     ledger.driver.settle()
-    with pytest.raises(Refused, match="nobody could read it"):
+    with pytest.raises(Refused, match="it is unreadable"):
         written.result()
     assert ledger.first.live() == {}
 

@@ -293,7 +293,7 @@ class TestUnloading:
         assert (error_of(loading), state(ledger)) == (ErrorCode.NOT_COORDINATOR, ShardState.UNLOADED)
         ledger.driver.loader.load(FIRST)
         ledger.driver.settle()
-        assert first(ledger).coordinator_epoch == 3, "the one before is used up, though nobody ever served with it"
+        assert first(ledger).coordinator_epoch == 3, "the one before is used up, though it never served"
 
     def test_a_load_during_an_unload_follows_it(self, ledger: Ledger) -> None:
         ledger.runtime.write(put("a", 1))

@@ -1,4 +1,4 @@
-"""Calls that wait on the server: first in first out, nothing overtakes, nobody waits for ever."""
+"""Calls that wait on the server: first in first out, nothing overtakes, no wait is endless."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENT = CallContext()
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """Busy: whoever asks under the key must wait."""
+    """Busy: calls under the key must wait."""
     ledger = Ledger()
     ledger.runtime.write(put("busy", 1))
     ledger.driver.flush()
@@ -91,7 +91,7 @@ def test_a_call_that_gets_in_the_way_again_stops_those_behind_it(ledger: Ledger)
 
 
 def test_a_later_step_of_a_call_goes_before_those_that_came_after_its_first(ledger: Ledger) -> None:
-    """InitProducerId has two steps, it aborts and then initialises: whoever came in between must not come first."""
+    """InitProducerId has two steps, it aborts and then initialises: a call that came in between must not come first."""
     behind = ask(ledger, "behind")
     continued = ledger.runtime.write(
         put_unless("second step", 1, busy="busy"), PATIENT, park_key=KEY, is_continued=True
@@ -195,13 +195,13 @@ def test_a_call_that_was_staged_goes_on_when_its_caller_gives_up(ledger: Ledger)
     waiting = ask(ledger, "a")
     free(ledger)
     waiting.cancel()
-    assert not waiting.is_settled, "it was staged: nobody may say that it was refused"
+    assert not waiting.is_settled, "it was staged, so it must not be refused"
     ledger.driver.flush()
     assert waiting.result() == 1
 
 
 def test_a_caller_that_gave_up_between_two_steps_starts_no_second_one(ledger: Ledger) -> None:
-    """InitProducerId has two steps, it aborts and then initialises: a caller that left in between fences nobody."""
+    """InitProducerId has two steps, it aborts and then initialises: a caller that left in between fences none."""
     both = ledger.runtime.write(put("step", 1)).then(lambda _one: ask(ledger, "second step"))
     both.cancel()
     ledger.driver.settle()

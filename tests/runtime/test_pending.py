@@ -203,4 +203,4 @@ async def test_a_cancelled_task_gives_its_reply_up() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert given_up == [True]
-    reply.succeed(1)  # Late, and nobody is hurt.
+    reply.succeed(1)  # Late, and without effect.

@@ -7,7 +7,7 @@ from coordinator_runtime.questions import Question
 
 
 class Answers:
-    """Somebody who answers when the test says so, and keeps what came as an answer."""
+    """An answerer that waits for the test's word, and a record of answers."""
 
     def __init__(self, *, wanted: str = "news") -> None:
         self._wanted = wanted

@@ -69,7 +69,7 @@ class TimelineMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), key=KEYS, number=NUMBERS)
     def load(self, which: int, key: str, number: int) -> None:
-        """Loading fills a map nobody has touched yet; here: a key that no undurable change concerns."""
+        """Loading fills an untouched map; here: a key that no undurable change concerns."""
         if any(state[which] is not self.states[0][which] and key in state[which] for state in self.states):
             return
         if key in self.states[0][which] or has_undurable_change(self.maps[which], key):
@@ -93,7 +93,7 @@ class TimelineMachine(RuleBasedStateMachine):
 
     @rule()
     def durable_readings_agree(self) -> None:
-        """Not after every step: what nobody asks in between is never looked up."""
+        """Not after every step, so that some values are never looked up in between."""
         for timeline, live, durable in zip(self.maps, self.live, self.states[0], strict=True):
             assert dict(timeline.durable_items()) == durable
             assert len(list(timeline.durable_items())) == len(durable), "a key is listed twice"

@@ -101,9 +101,9 @@ class Victim:
     server: ServerProcess
     authority: Authority
     token_file: Path
-    """The token of somebody who goes on working."""
+    """The token of the caller who goes on working."""
     abuser_file: Path
-    """The token of somebody known, who does the harm."""
+    """The token of an authenticated caller, who does the harm."""
     transport: TransportName
     leaving: ExitStack
     commits: int = 0
@@ -147,7 +147,7 @@ class Victim:
         return Connection(self.server.address, tls=Tls(ca_file=self.authority.ca_file, token_file=self.token_file))
 
     def is_well(self) -> None:
-        """Somebody else commits, and reads everything that was committed so far."""
+        """Another caller commits, and reads everything that was committed so far."""
         with self.connection() as connection:
             with Producer(connection, transactional_id="canary") as producer, producer.transaction() as txn:
                 txn.send(TOPIC, str(self.commits).encode())
@@ -213,7 +213,7 @@ def victim(tmp_path: Path, transport: TransportName) -> Iterator[Victim]:
 
 
 def garbage(victim: Victim, kind: int) -> None:
-    """One connection that says what nobody understands."""
+    """One connection with bytes of no protocol."""
     noise = victim.random.randbytes
     if kind < 3:
         with connected(victim.server.port, ABUSER) as plain:
@@ -269,7 +269,7 @@ def test_calls_of_strangers_are_not_read(victim: Victim) -> None:
     assert '"event": "unauthenticated"' in victim.server.output
 
 
-# Somebody known
+# An authenticated caller
 
 
 def test_headers_without_end(victim: Victim) -> None:

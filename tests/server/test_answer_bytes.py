@@ -1,4 +1,4 @@
-"""Answers that nobody takes: how many bytes of them there may be, and that the others are served meanwhile."""
+"""Answers that are not taken: the limit of their bytes, and service for the others meanwhile."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ async def test_answers_count_until_their_caller_has_read_them() -> None:
 
 @pytest.mark.usefixtures("transport")
 async def test_an_answer_that_comes_after_its_caller_left_does_not_count() -> None:
-    """What is staged cannot be taken back: it is answered all the same."""
+    """A staged operation cannot be taken back: it is answered nevertheless."""
     later: Pending[bytes] = Pending()
     async with answering(later=later) as server:
         with RawPeer(server.port) as peer:
@@ -270,7 +270,7 @@ class Leaving:
 
 
 async def test_an_answer_to_who_leaves_as_it_comes_is_not_held() -> None:
-    """gRPC has no use for it then, and tells nobody when it was sent."""
+    """gRPC has no use for it then, and does not report when it was sent."""
     answers, called, pending = AnswerBytes(AnswerLimits()), asyncio.Event(), Pending[bytes]()
 
     def handle(_method: str, _body: bytes, _context: CallContext) -> Pending[bytes]:

@@ -273,12 +273,12 @@ SAFE = {"tls_certificate_file": "c", "tls_key_file": "k"}
         (SAFE | {"authentication": "token"}, "authentication = token needs tokens_file"),
         (
             SAFE | {"authentication": "token", "tokens_file": "t", "principal": "User:a"},
-            "principal is for listeners that ask nobody",
+            "principal is for listeners without authentication",
         ),
         ({"principal": "somebody"}, "write User:NAME"),
         ({"principal_pattern": "("}, "principal_pattern is no regular expression"),
         ({"super_users": "User:a; b"}, "super_users = User:a; b: 'b' is no principal: write User:NAME"),
-        (SAFE | {"listen": "10.0.0.1:7070"}, "asks nobody who they are; set authentication"),
+        (SAFE | {"listen": "10.0.0.1:7070"}, "it authenticates no caller; set authentication"),
     ],
 )
 def test_settings_that_protect_nothing_are_refused(settings: dict[str, str], said: str) -> None:

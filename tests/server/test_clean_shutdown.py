@@ -32,7 +32,7 @@ class Crowd:
         self._writing: set[int] = set()
 
     async def write_until_the_server_is_gone(self, name: int) -> None:
-        """Raises OutcomeUnknown where it is told that nobody knows."""
+        """Raises OutcomeUnknown where the answer says so."""
         async with self.producer(name) as producer:
             for number in range(1_000_000):
                 value = b"%d-%d" % (name, number)

@@ -1,4 +1,4 @@
-"""A new store is not made among the files of somebody else, and nothing of theirs is touched."""
+"""A new store is not made among files of another owner, and none of these is touched."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def test_a_disk_that_cannot_be_seen_changes_nothing_and_is_told_once(monke
 
 async def test_a_guard_that_is_off_looks_at_nothing() -> None:
     def free_bytes() -> int:
-        raise AssertionError("nobody asked")
+        raise AssertionError("an unexpected call")
 
     DiskWatch(DiskGuard(0), free_bytes).start()
 

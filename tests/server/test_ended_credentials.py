@@ -156,7 +156,7 @@ async def test_open_sessions_end_within_a_minute_of_their_credential(
     ):
         idle, busy = (channel.stream_stream(SESSION_PATH)() for _ in range(2))
         assert await idle.read()
-        # A call that nobody answers: the session is not let go on for its sake.
+        # A call without an answer: the session is not let go on for its sake.
         await busy.write(session_pb2.SessionRequest(calls=[end_txn(1)]).SerializeToString())
         await servicer.arrived.wait()
         assert servicer.contexts[-1].principal == "User:etl"

@@ -48,7 +48,7 @@ FLOODED_GROWTH_MIB_MAX = {TransportName.GRPC: 900, TransportName.NATIVE: GROWTH_
 
 READERS, FETCHES = 20, 90
 ANSWERS_GROWTH_MIB_MAX = 2 * 256 + 150
-"""What answers may take that nobody reads (`answer_bytes_max`, twice), and the calls that ask for them."""
+"""Room for unread answers (`answer_bytes_max`, twice), and the calls that ask for them."""
 
 
 @asynccontextmanager
@@ -127,7 +127,7 @@ async def test_a_connection_has_no_more_streams_than_it_may() -> None:
     port = transport.bind(HOST, 0)
     await transport.start(OneByOne(handle))
     with RawPeer(port) as peer:
-        # Whoever has not been told of the limit may go beyond it; this one has.
+        # A session without notice of the limit may go beyond it; this one has it.
         peer.send(frame(SETTINGS, ACK, 0) + b"".join(call(2 * n + 1, "/a.B/Held", b"") for n in range(150)))
         await until(lambda: len(held) >= 100)
         for _ in range(5):

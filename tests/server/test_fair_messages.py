@@ -1,4 +1,4 @@
-"""Messages of sessions take turns: a huge one keeps nobody waiting for more than a turn, and loses nothing."""
+"""Messages of sessions take turns: a huge one makes others wait for at most a turn, and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions on which nothing happens: they end, over both transports, and nobody loses anything by it."""
+"""Sessions on which nothing happens: they end, over both transports, without a loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coordinator_client import Admin, AsyncProducer, Connection, read
 from coordinator_client.transport.transport import SESSION
 from coordinator_server.grpc_front.transports import TransportOptions
 from coordinator_server.idle_sessions import IdleSessions
-from coordinator_server.listeners import NOBODY_ASKED, Listener, Listeners
+from coordinator_server.listeners import UNAUTHENTICATED, Listener, Listeners
 from tests.harness.in_process import in_process_server
 from tests.harness.manual_clock import ManualClock
 from tests.server.asking_server import HOST, serving
@@ -31,7 +31,7 @@ async def a_server(clock: ManualClock) -> AsyncIterator[tuple[Listeners, FakeTra
     options = TransportOptions(1 << 20, idle=IdleSessions(clock, IDLE_MS))
     listener = Listener(listen=f"{HOST}:0")
     async with (
-        serving(listener, NOBODY_ASKED, clock=clock, options=options) as (listeners, servicer),
+        serving(listener, UNAUTHENTICATED, clock=clock, options=options) as (listeners, servicer),
         aio.insecure_channel(str(listeners.first.address)) as channel,
     ):
         yield listeners, servicer, channel

@@ -1,4 +1,4 @@
-"""Log lines: JSON where nobody reads along, words in a terminal."""
+"""Log lines: JSON, or words in a terminal."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_debug_lines_of_libraries_are_left_out(library: str) -> None:
 
 
 def test_whoever_leaves_before_the_answer_puts_nothing_into_the_log() -> None:
-    """grpc.aio would write a traceback for each, as many as somebody likes."""
+    """grpc.aio would write a traceback for each, without a limit."""
     stream, log = io.StringIO(), logging.getLogger("grpc._cython.cygrpc")
     configure_logs(LogFormat.JSON, LogLevel.INFO, stream)
     log.error("ExecuteBatchError raised in core by servicer method [%s]", "/a/B")

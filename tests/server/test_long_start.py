@@ -12,7 +12,7 @@ from coordinator_server.shard_events import ShardObserver
 
 
 class UncountedNumbers:
-    """Metrics that nobody reads."""
+    """Metrics without a reader."""
 
     def __init__(self) -> None:
         self.runtime = self

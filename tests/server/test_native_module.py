@@ -125,7 +125,7 @@ LARGE = 3 * COPIED_BYTES_MAX
 
 
 def _pieces() -> list[bytes | memoryview]:
-    """Pieces of every kind, whose owners nobody else keeps."""
+    """Pieces of every kind, without another reference to their owners."""
     stored = [bytes([number]) * LARGE for number in (1, 2, 3)]
     changing = memoryview(bytearray(b"c" * LARGE))
     views = [memoryview(each)[57:-9] for each in stored]

@@ -1,4 +1,4 @@
-"""Real servers on restored directories: what is there, what is not, and that nobody takes one line for the other."""
+"""Real servers on restored directories: the records they have and lack, and clients that tell the two lines apart."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Writers:
                         number += 1
                         self._write_one(producer, f"{self._line} {transactional_id} {number}")
             except TransactionError:
-                continue  # The server was killed: nobody knows what became of the last one.
+                continue  # The server was killed: the outcome of the last one is unknown.
 
     def _write_one(self, producer: Producer, name: str) -> None:
         with producer.transaction() as transaction:
@@ -203,7 +203,7 @@ def test_a_reader_of_the_first_restore_is_told_by_the_second(place: Place) -> No
         told = fetched(second.address, of_first.next_offset, of_first.last_read_epoch)
         assert told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (told.diverging.end_offset, len(told.batches)) == (shared, 0)
-        # Whoever stopped where both are the same is served by both.
+        # A reader that stopped where both are the same is served by both.
         assert fetched(second.address, shared, fetched(first.address, 0, None).batches[0].leader_epoch).batches
 
 

@@ -78,7 +78,7 @@ def test_what_proves_nothing_is_refused(message: bytes) -> None:
 
 
 def test_a_right_proof_with_another_channel_binding_is_refused() -> None:
-    """Somebody between client and server could otherwise change what the client said about it first."""
+    """A program between client and server could otherwise change what the client said about it first."""
     first, without_proof = parse_client_first(FIRST), FINAL.split(b",p=")[0]
 
     def proven(said: bytes) -> bytes:

@@ -63,7 +63,7 @@ class Planted:
 
 
 def _inside(pem: str) -> Iterator[str]:
-    """The lines of a key that nobody else has: not the first, which names the kind of key."""
+    """The lines that only this key has: not the first, which names the kind of key."""
     yield from (line for line in pem.splitlines()[2:] if not line.startswith("-----") and len(line) > 20)
 
 

@@ -356,7 +356,7 @@ async def test_a_defect_in_reading_ends_the_stream_with_an_error_and_drops_its_c
             await stream.read()
     assert failure.value.code() in {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
     await served.servicer.cancelled.wait()
-    assert [found.key for found in await answered_in_a_new_session(served)] == ["k"], "nobody else is hurt"
+    assert [found.key for found in await answered_in_a_new_session(served)] == ["k"], "other calls are unharmed"
 
 
 async def test_a_defect_in_the_first_message_ends_the_stream_with_an_error(

@@ -348,13 +348,13 @@ def test_beyond_this_machine_it_serves_with_all_protection_or_with_the_word_inse
     listen, scrapes = {"listen": f"{host}:7070"}, {"metrics_listen": f"{host}:9464"}
     safe_scrapes = scrapes | {f"metrics_{name}": value for name, value in SAFE.items()}
     no_tls = "others can reach it, read along and change everything, because it has no TLS; set .* --insecure"
-    asks_nobody = "it asks nobody who they are; set authentication, .* --insecure"
+    without_authentication = "it authenticates no caller; set authentication, .* --insecure"
     for settings, said, address in (
         (listen, no_tls, f"{host}:7070"),
         ({"listeners": [listen]}, no_tls, f"{host}:7070"),
         (scrapes, no_tls, f"{host}:9464"),
-        (listen | SAFE, asks_nobody, f"{host}:7070"),
-        ({"listeners": [listen | SAFE]}, asks_nobody, f"{host}:7070"),
+        (listen | SAFE, without_authentication, f"{host}:7070"),
+        ({"listeners": [listen | SAFE]}, without_authentication, f"{host}:7070"),
     ):
         with pytest.raises(ValidationError, match=said):
             config(**settings)

@@ -1,4 +1,4 @@
-"""Connections on which nobody is known: bounded, so that whoever is known finds room."""
+"""Connections without an authenticated caller: bounded, to leave room for the others."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_unauthenticated_take_an_eighth_of_the_places_and_those_who_are_kn
             async with server.known() as channel:
                 await call_until_answered(channel)
                 assert await asyncio.to_thread(peers[0].read_until_closed, DEADLINE_SECONDS)
-                # Whoever is known has left them: the next stranger finds a place without anybody's going.
+                # Authenticated callers no longer count: the next stranger finds a place without another's leaving.
                 gone = server.refused
                 peers.append(await asyncio.to_thread(server.stranger))
                 await until(lambda: server.open_connections == UNAUTHENTICATED_LEAST + 1)

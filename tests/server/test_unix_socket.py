@@ -1,4 +1,4 @@
-"""A server on a Unix socket: only its owner gets in, and nobody's socket is taken away."""
+"""A server on a Unix socket: only its owner gets in, and no socket in use is taken away."""
 
 from __future__ import annotations
 

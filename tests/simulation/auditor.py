@@ -73,7 +73,9 @@ class Auditor:
                 )
                 self._place[entry.value] = (partition, entry.offset)
                 open_values[entry.producer_id].append(entry.value)
-            require(not any(open_values.values()), f"P7: {partition}: records nobody ended: {dict(open_values)}")
+            require(
+                not any(open_values.values()), f"P7: {partition}: records of unended transactions: {dict(open_values)}"
+            )
             left = self._history.final_raw[partition].entries
             committed = [entry for entry in left if not entry.outcome and self._fate[entry.value] == "commit"]
             require(
@@ -169,11 +171,11 @@ class Auditor:
             return
         for entry in read.entries:
             txn = self._writer.get(entry.value)
-            require(txn is not None, f"nobody wrote {entry.value}")
+            require(txn is not None, f"{entry.value} was never written")
             assert txn is not None
             require(
                 any(op.invoked_at <= read.at for op in txn.commits),
-                f"I2: {entry.value} was committed at {read.at} and nobody had asked for it",
+                f"I2: {entry.value} was committed at {read.at} without a request",
             )
 
     def _is_shown(self, entry: Entry, level: str) -> bool:
@@ -217,7 +219,7 @@ class Auditor:
             is_participant = any(op.transactional_id in self._history.participants for op in txn.sent.values())
             if is_participant and there - visible and not self._is_torn_from_its_decision(txn):
                 asked = any(op.deliveries > 0 for op in txn.aborts)
-                require(asked, f"P10: aborted, and nobody had decided so: {ops_of(txn)}")
+                require(asked, f"P10: aborted without a decision: {ops_of(txn)}")
             csns = {self._fate_csn[value] for value in there & txn.kept(self._history)}
             told = {op.csn for op in (*txn.commits, *txn.aborts) if op.is_ok and not op.is_by_kafka}
             require(len(csns) <= 1, f"I15: one transaction was ended by several decisions {csns}: {ops_of(txn)}")
@@ -242,7 +244,8 @@ class Auditor:
         for op in self._grants():
             assert op.granted is not None
             require(
-                0 <= op.granted[1] < self._history.epoch_max, f"P5: nobody may have the epoch of {op.granted}: {op}"
+                0 <= op.granted[1] < self._history.epoch_max,
+                f"P5: no producer may have the epoch of {op.granted}: {op}",
             )
             require(
                 owner.setdefault(op.granted, op.instance) == op.instance,
@@ -281,7 +284,7 @@ class Auditor:
                     continue
                 require(answer.granted not in change.identities, f"an identity of a lost incarnation came again: {op}")
                 if op.identity in before:
-                    # Whoever asks to abort what was aborted is told, and gets a new producer id as from InitProducerId.
+                    # An abort of what was aborted is answered so, and gets a new producer id as from InitProducerId.
                     is_abort = op.kind == "end" and op.outcome == "abort"
                     require(op.kind in _ADDS or is_abort, f"served with an identity of before: {op}")
                     visible = [value for value in op.values if self._fate.get(value) == "commit"]
@@ -341,8 +344,8 @@ class Auditor:
         return _FOR_EVER if read is None else read.log_start_offset
 
     def _check_removals(self) -> None:
-        """Records are deleted up to where the answer says, for good; what is not there cannot be; and nobody loses what
-        he holds. That no open transaction loses its beginning, the order of the bounds says."""
+        """Records stay deleted up to the answered offset; what is not there cannot be deleted; and no holder loses what
+        it holds. That no open transaction loses its beginning, the order of the bounds says."""
         for deletion in self._history.deletions:
             if deletion.answered_at is None:
                 continue
@@ -361,13 +364,13 @@ class Auditor:
                 require(not is_held or read.log_start_offset <= lease.offset, f"{lease} was ignored: {read}")
 
     def _check_topics(self) -> None:
-        """What CreatePartitions and AlterTopicConfigs answered holds for ever, or until somebody asks for something
-        else; and nothing is there that nobody asked for."""
+        """What CreatePartitions and AlterTopicConfigs answered holds for ever, or until a client asks for something
+        else; and nothing is there without a request."""
         growths, sizes = self._history.growths, self._history.sizes
         counts = [count for _at, count in sizes]
         require(counts == sorted(counts), f"CreatePartitions: partitions went: {sizes}")
         strange = {*counts} - {counts[0], *(growth.asked for growth in growths)}
-        require(not strange, f"CreatePartitions: nobody asked for {strange}")
+        require(not strange, f"CreatePartitions: no request was for {strange}")
         for growth in growths:
             if growth.answered_at is None:
                 continue

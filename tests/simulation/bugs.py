@@ -141,7 +141,7 @@ def hold_no_offsets(hold: Any, *args: Any) -> Any:
     return replace(hold(*args), decide=lambda _shard, _turn: Decision())
 
 
-def answer_whoever_ended(judge: Any, current: Transaction, request: TransactRequest, **kwargs: Any) -> Any:
+def answer_older_epochs(judge: Any, current: Transaction, request: TransactRequest, **kwargs: Any) -> Any:
     if current.state in state.COMPLETE and request.identity.producer_epoch < current.producer_epoch:
         return None
     return judge(current, request, **kwargs)
@@ -279,7 +279,7 @@ def leave_members_waiting(_refuse: Any, *_args: Any) -> None:
     return None
 
 
-def watch_nobody(_owed: Any, *_args: Any) -> Decision:
+def watch_no_member(_owed: Any, *_args: Any) -> Decision:
     return Decision()
 
 
@@ -296,12 +296,12 @@ def any_sequence(judge: Any, entry: Any, batch: Any, **kwargs: Any) -> Any:
     return judge(entry, replace(batch, base_sequence=entry.last_sequence + 1 if follows else 0), **kwargs)
 
 
-def ask_nobody(judge: Any, *args: Any, **kwargs: Any) -> Any:
+def skip_admission(judge: Any, *args: Any, **kwargs: Any) -> Any:
     verdict = judge(*args, **kwargs)
     return AppendVerdict.APPEND if verdict is AppendVerdict.ADMIT else verdict
 
 
-def ask_nobody_about_plain_ones(judge: Any, entry: Any, batch: Any, *, is_admitted: bool, **kwargs: Any) -> Any:
+def admit_plain_batches(judge: Any, entry: Any, batch: Any, *, is_admitted: bool, **kwargs: Any) -> Any:
     return judge(entry, batch, is_admitted=is_admitted or not batch.is_transactional, **kwargs)
 
 
@@ -311,7 +311,7 @@ def any_marker_closes(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any
     return judge(entry, marker, **kwargs)
 
 
-def forget_whoever_is_idle(last_uses: Any, shard: LogShard, *args: Any) -> Any:
+def forget_open_producers(last_uses: Any, shard: LogShard, *args: Any) -> Any:
     for _last_used_ms, (ordinal, producer_id, entry) in last_uses(shard, *args):
         yield entry.last_append_ms, (ordinal, producer_id, replace(entry, open_transaction=None))
 
@@ -426,7 +426,7 @@ def not_committed(_original: Any, _sink: Any, _batch_id: int) -> bool:
     return False
 
 
-def give_nobody_up(_original: Any, sink: Any, _members: Any) -> Any:
+def give_no_member_up(_original: Any, sink: Any, _members: Any) -> Any:
     return sink
 
 
@@ -434,11 +434,11 @@ def never_idle(_original: Any, _sink: Any, _members: Any, *, now_ms: int) -> int
     return 0 * now_ms
 
 
-def choose_whoever_is_there(original: Any, sink: Any, request: Any, identity: Any, members: Any) -> Any:
+def choose_the_own_member(original: Any, sink: Any, request: Any, identity: Any, members: Any) -> Any:
     return members.get(identity.producer_id) or original(sink, request, identity, members)
 
 
-def look_after_nobody(_original: Any, _decisions: Any, _turn: Any, _expiration_ms: int) -> tuple[()]:
+def look_after_no_sink(_original: Any, _decisions: Any, _turn: Any, _expiration_ms: int) -> tuple[()]:
     return ()
 
 

@@ -111,7 +111,7 @@ class Instance:
         return self._op("offset", now, offset=self._numbers.offsets, group=self._group())
 
     def _group(self) -> str:
-        """One that all commit to, or one that nobody else will ever touch."""
+        """One that all commit to, or one for this transaction alone."""
         return SHARED_GROUP if self._rng.random() < 0.5 else f"group-{self._transaction}"
 
     def _produce(self, partition: str, now: int) -> Op:

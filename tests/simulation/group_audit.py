@@ -38,7 +38,7 @@ class GroupAudit:
             self._check_last_word(self._history.final_offsets[group], commits, f"in {group} at the end")
 
     def _check_own_group(self, txn: ToldTransaction, group: str) -> None:
-        """Nobody else ever touched it, so it tells exactly what became of the transaction."""
+        """No other transaction touched it, so it shows the exact outcome of this one."""
         asked = [op for op in txn.offsets if op.group == group]
         shown = self._history.final_offsets[group]
         # A late copy of an earlier request may have the last word within its transaction.
@@ -54,7 +54,7 @@ class GroupAudit:
             require(bool(visible) == (shown != -1), f"P11: records and offset disagree: {ops_of(txn)}")
 
     def _check_offset_read(self, read: OffsetRead) -> None:
-        """No offset of a transaction that nobody had asked to commit; with `is_stable`, none that is out of date."""
+        """No offset of a transaction without a request to commit; with `is_stable`, none that is out of date."""
         if read.offset in self._plain:
             require(not self._plain[read.offset].is_refused, f"I10: {read} shows what was refused")
         elif read.offset != -1:
@@ -93,7 +93,7 @@ class GroupAudit:
         """The commit that came last wins, whenever the marker came (spec groups 4.5)."""
         last_seen_at = -1
         if shown in self._plain:
-            # Nobody repeats it, so it was there when it was asked for.
+            # It is never repeated, so it was there at the request.
             last_seen_at = self._plain[shown].invoked_at
             require(not self._plain[shown].is_refused, f"I10: {shown} was refused and is shown {when}")
         elif shown != -1:

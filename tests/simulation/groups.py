@@ -65,7 +65,7 @@ _ROUND_MS: Final = 100
 
 
 class Groups:
-    """The members of a run. Nobody is there before they gather."""
+    """The members of a run. There are none before they gather."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Groups:
         return [*self._classic, *self._consumers]
 
     def step(self) -> None:
-        """Somebody does something. Groups live by time, so now and then a little of it passes."""
+        """One member does something. Groups live by time, so now and then a little of it passes."""
         if self._around.rng.random() < 0.15:
             self._world.tick(_ROUND_MS)
         (member,) = self._around.rng.choices(self.members, [*_RIVALRY, *_RIVALRY])
@@ -142,7 +142,7 @@ class Groups:
     # The end
 
     def check_calm(self) -> None:
-        """Nobody says a word, until all memberships are over. I7: nobody waits any more. I12: nor does a timer."""
+        """Silence, until all memberships are over. I7: no call waits any more. I12: nor does a timer."""
         if not self.members:
             return
         for _ in range(2):
@@ -151,7 +151,7 @@ class Groups:
         for member in self.members:
             assert member.waiting is None, f"I7: {member.name} waits for an answer"
         server, kinds = self._world.inside.core, self._world.inside.runtime.timers.by_kind()
-        assert (len(server.answers), len(server.news)) == (0, 0), "I7: calls wait, and nobody waits for them"
+        assert (len(server.answers), len(server.news)) == (0, 0), "I7: calls wait, and their members are gone"
         left = {kind: kinds[kind] for kind in _TIMERS if kinds.get(kind)}
         assert not left, f"I12: timers of members that are gone: {left}"
 

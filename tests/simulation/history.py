@@ -64,7 +64,7 @@ class Op:
     is_by_kafka: bool = False
     """It travels by Kafka's protocol, which tells neither numbers of decisions nor that a batch was a repetition."""
     is_by_zombie: bool = False
-    """Its client was told that it is over and went on all the same, with whatever sequences it had."""
+    """Its client heard that it is over and went on nevertheless, with its old sequences."""
     completed_at: int | None = None
     result: str = ""
     """"ok", or the name of the error code. Empty: no answer came."""
@@ -79,13 +79,13 @@ class Op:
     answered: int = 0
     """How many copies were answered, refusals included."""
     answers: list[Answer] = field(default_factory=list)
-    """Every success that the server sent for it, those that nobody received too."""
+    """Every success that the server sent for it, including lost ones."""
     parts: list[Op] = field(default_factory=list)
     """For a Transact: the batches and offsets that it brings, each as the request that it could have been. They travel,
     are taken and are refused with it."""
 
     def forget_answers_after(self, moment: int) -> list[Answer]:
-        """What it was answered later is of a lost incarnation: its client may believe it, nobody else does. Returns
+        """What it was answered later is of a lost incarnation: its client may believe it, and no other does. Returns
         what the server had answered there."""
         lost = [answer for answer in self.answers if answer.at > moment]
         # A repetition of an init is remembered within one line only.
@@ -158,7 +158,7 @@ class Read:
 
 @dataclass(slots=True)
 class Deletion:
-    """Somebody asked that a partition begins at an offset."""
+    """A request that a partition begins at an offset."""
 
     invoked_at: int
     partition: str
@@ -174,7 +174,7 @@ class Deletion:
 
 @dataclass(slots=True)
 class Lease:
-    """Somebody holds what lies from an offset on."""
+    """A hold on records from an offset on."""
 
     partition: str
     offset: int
@@ -206,7 +206,7 @@ class SettingChange:
 
 @dataclass(slots=True)
 class PlainCommit:
-    """An offset that somebody committed without a transaction."""
+    """An offset committed without a transaction."""
 
     group: str
     offset: int
@@ -244,7 +244,7 @@ class LineChange:
 
 @dataclass(slots=True)
 class ShownSnapshot:
-    """A snapshot that somebody took. What it tells of partitions is by their names."""
+    """A snapshot. Its partitions are by name."""
 
     number: int
     at: int
@@ -253,7 +253,7 @@ class ShownSnapshot:
     last_stable: dict[str, int]
     """The vector of last stable offsets of the same moment."""
     cut: dict[str, int] = field(default_factory=dict)
-    """A cut of the same moment, in those partitions where somebody asked for one; it begins ..."""
+    """A cut of the same moment, in the partitions that one was asked for; it begins ..."""
     cut_starts: dict[str, int] = field(default_factory=dict)
     """... here: at the cut that they asked for before, or where the log began."""
     readings: list[dict[str, tuple[Entry, ...]]] = field(default_factory=list)

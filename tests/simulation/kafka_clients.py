@@ -155,7 +155,7 @@ class KafkaClients:
     # Offsets of groups
 
     def commit_plainly(self, group: str, offset: int) -> Pending[int]:
-        """OffsetCommit of one offset, by nobody's member."""
+        """OffsetCommit of one offset, by a caller without a membership."""
         topic = OffsetCommitRequestTopic("t", partitions=(OffsetCommitRequestPartition(0, offset),))
 
         def committed(response: Any) -> int:

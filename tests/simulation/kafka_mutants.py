@@ -179,7 +179,7 @@ KAFKA = (
         _MIXED | _GATHERED,
     ),
     Mutant(
-        "kafka_heartbeats_ask_nobody",
+        "kafka_heartbeats_skip_the_group",
         "a Heartbeat of Kafka's protocol is answered without a look at the group",
         ((ClassicMembers, "heartbeat", _all_is_well),),
         _MIXED | _GATHERED,

@@ -46,7 +46,7 @@ class Told:
     """What members were answered. All of it is durable, so nothing later may contradict it."""
 
     generation: int = 0
-    """The newest generation of the classic group whose assignment somebody was given."""
+    """The newest generation of the classic group whose assignment a member was given."""
     plans: dict[int, str] = field(default_factory=dict)
     """Which plan of a leader the members of a generation were given their parts of."""
     outcasts: set[str] = field(default_factory=set)
@@ -132,7 +132,7 @@ class Member(ABC):
             waiting.cancel()
 
     def forsaken(self) -> None:
-        """The server died. Nobody answers any more."""
+        """The server died. No call is answered any more."""
         self._asked += 1
         self.waiting = None
         self.on_lost()
@@ -209,7 +209,7 @@ class Member(ABC):
             try:
                 heard(settled.result())
             except AssertionError as broken:
-                # A callback has nobody to tell: whoever looks next raises it.
+                # A callback has no caller: the next look raises it.
                 self._around.broken.append(broken)
 
         reply.on_settled(on_settled)
@@ -381,7 +381,7 @@ class ConsumerMember(Member):
         self.start_over()
 
     def commit(self) -> None:
-        """Now and then as somebody who is no member any more."""
+        """Now and then as a former member."""
         outcasts = sorted(self._around.told.outcasts)
         if outcasts and self._rng.random() < 0.3:
             self._commit_as(self._rng.choice(outcasts), self.epoch, lambda _code: None)

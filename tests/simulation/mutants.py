@@ -135,7 +135,7 @@ SINKS = (
     Mutant(
         "members_never_given_up",
         "a new run, or an abort, leaves the members that are there",
-        ((sink_rules, "give_up", bugs.give_nobody_up),),
+        ((sink_rules, "give_up", bugs.give_no_member_up),),
         _SINKING,
     ),
     Mutant(
@@ -147,13 +147,13 @@ SINKS = (
     Mutant(
         "commit_what_is_not_sealed",
         "a decision takes members that still write",
-        ((sink_rules, "_chosen", bugs.choose_whoever_is_there),),
+        ((sink_rules, "_chosen", bugs.choose_the_own_member),),
         _SINKING,
     ),
     Mutant(
         "decision_stops_at_a_crash",
-        "after a load nobody looks after sinks",
-        ((SinkDecisions, "on_loaded", bugs.look_after_nobody),),
+        "after a load sinks are not looked after",
+        ((SinkDecisions, "on_loaded", bugs.look_after_no_sink),),
         _SINKING | _CRASHING,
     ),
     Mutant(
@@ -176,7 +176,7 @@ SINKS = (
     ),
     Mutant(
         "commit_without_what_was_deleted",
-        "a topic is deleted under members of a batch, and they are committed all the same",
+        "a topic is deleted under members of a batch, and they are committed nevertheless",
         ((TransactionShard, "open_touching", bugs.spare_members),),
         _SINKING | _PASSING,
     ),
@@ -259,7 +259,7 @@ MUTANTS = (
     Mutant(
         "transact_answers_anybody",
         "an old name is answered with the outcome of another transaction",
-        ((transacting, "judge_transact", bugs.answer_whoever_ended),),
+        ((transacting, "judge_transact", bugs.answer_older_epochs),),
         _TRANSACTING,
     ),
     Mutant(
@@ -317,7 +317,7 @@ MUTANTS = (
     ),
     Mutant(
         "forget_positions",
-        "nobody knows which of two commits came later",
+        "the order of two commits is unknown",
         ((Offsets, "_commit", bugs.forget_positions), (Offsets, "_hold", bugs.forget_positions)),
     ),
     Mutant(
@@ -375,9 +375,9 @@ MUTANTS = (
         _GATHERED | _MOVING,
     ),
     Mutant(
-        "watch_nobody",
+        "watch_no_member",
         "members that died with the server stay for ever",
-        ((GroupShard, "on_loaded", bugs.watch_nobody),),
+        ((GroupShard, "on_loaded", bugs.watch_no_member),),
         _GATHERED | _CRASHING,
     ),
     Mutant("never_unpark", "parked calls are never tried again", ((Parking, "retry", bugs.never_unpark),), _SPLIT),
@@ -388,14 +388,14 @@ MUTANTS = (
     ),
     Mutant("any_sequence", "repeated batches are appended", ((log_rules, "judge_append", bugs.any_sequence),)),
     Mutant(
-        "ask_nobody",
+        "skip_admission",
         "a partition takes transactional records without asking the coordinator",
-        ((log_rules, "judge_append", bugs.ask_nobody),),
+        ((log_rules, "judge_append", bugs.skip_admission),),
     ),
     Mutant(
-        "ask_nobody_about_plain_ones",
+        "admit_plain_batches",
         "a fenced producer appends outside of all transactions",
-        ((log_rules, "judge_append", bugs.ask_nobody_about_plain_ones),),
+        ((log_rules, "judge_append", bugs.admit_plain_batches),),
     ),
     Mutant(
         "any_marker_closes",
@@ -408,9 +408,9 @@ MUTANTS = (
         ((log_rules, "judge_marker", bugs.repeat_the_marker),),
     ),
     Mutant(
-        "forget_whoever_is_idle",
+        "forget_open_producers",
         "a partition forgets a producer whose transaction is open",
-        ((LogShard, "_last_uses", bugs.forget_whoever_is_idle),),
+        ((LogShard, "_last_uses", bugs.forget_open_producers),),
         _FORGETFUL,
     ),
     Mutant(
@@ -456,7 +456,7 @@ MUTANTS = (
     ),
     Mutant(
         "move_past_what_is_held",
-        "the log start passes what somebody holds",
+        "the log start passes held records",
         ((log_rules, "move_log_start", bugs.move_past_what_is_held),),
         _DELETING,
     ),

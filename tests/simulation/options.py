@@ -42,7 +42,7 @@ class Options:
     stretch_rows: int
     """How many rows of a log make a stretch."""
     delete_weight: float
-    """How often somebody deletes records, or holds some."""
+    """How often records are deleted, or held."""
     retention: Retention
     """What partitions keep."""
     removal_interval_ms: int
@@ -50,7 +50,7 @@ class Options:
     compaction_interval_ms: int
     """How often a log to be compacted is looked for; 0: nothing is compacted. Only share groups have such a topic."""
     growth_weight: float
-    """How often somebody asks for more partitions, or alters a topic."""
+    """How often a client asks for more partitions, or alters a topic."""
     aborted_stride: int
     """How densely aborted transactions have rows: small, so that short ones lie across several."""
     sink_weight: float

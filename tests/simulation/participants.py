@@ -1,4 +1,4 @@
-"""Clients whose transactions are decided outside (KIP-939): a manager notes each decision, and nobody may undo one.
+"""Clients whose transactions are decided outside (KIP-939): a manager notes each decision, and none may be undone.
 
 An instance that starts keeps what its predecessor left open and ends it as the manager says; what the manager knows
 nothing of is aborted, and noted as aborted first, so that a predecessor who still lives cannot decide otherwise.

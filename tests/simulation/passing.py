@@ -1,7 +1,7 @@
 """A topic that is deleted and made again, as readers of snapshots meet it.
 
 Each time it is made it is another topic, so what was seen of it goes by its id. What it holds is gone with it; so
-whenever somebody takes a snapshot, what that can show is copied, for the auditor.
+whenever a snapshot is taken, what that can show is copied, for the auditor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records that go: somebody deletes them, or retention does, while others hold what they still read.
+"""Removal of records, by request or by retention, while others hold what they still read.
 
 What is about to be removed is copied before, so that the auditor knows the whole log: what the store says lies below a
 log start, at the moment when the server says that it removes it.
@@ -64,7 +64,7 @@ class Removals:
         return head.log_start_offset
 
     def check_out_of_range(self, partition: str, offset: int) -> None:
-        """Nobody is shown what lies below a log start."""
+        """No reader is shown what lies below a log start."""
         try:
             shown = self._world.read(partition, fetch_offset=offset)
         except Refused as refusal:
@@ -74,7 +74,7 @@ class Removals:
         raise AssertionError(f"{partition} begins at {self.log_start(partition)}, and {offset} is read: {shown}")
 
     def delete(self) -> None:
-        """Somebody deletes records, or tries to delete what is not there."""
+        """A client deletes records, or tries to delete what is not there."""
         partition = self._rng.choice(self._partitions)
         read = self._world.read(partition, fetch_offset=self.log_start(partition))
         asked = self._rng.choice((-1, self._rng.randrange(read.high_watermark + 3)))
@@ -98,7 +98,7 @@ class Removals:
         self._world.inside.log.delete_records(DeleteRecords([wanted]), ANYBODY).on_settled(answered)
 
     def hold(self) -> None:
-        """Somebody begins to read old records, or is done with them. What is staged becomes durable first."""
+        """A reader begins with old records, or is done with them. What is staged becomes durable first."""
         partition = self._rng.choice(self._partitions)
         ordinal = self._world.inside.catalog.resolve(*partition_name(partition)).ordinal
         leases = self._world.inside.core.log.snapshots.leases
@@ -120,7 +120,7 @@ class Removals:
 
     def _on_removed(self, event: RowsRemoved) -> None:
         partition = self._world.partition_of(event.ordinal)
-        # Also where nobody has seen yet that the partition is there.
+        # Also where no client has seen yet that the partition is there.
         if partition.startswith("t-"):
             self._copy(partition)
 

@@ -103,7 +103,7 @@ class RestoringSimulation(Simulation):
         if not self._taken:
             return
         taken = self._lines_rng.choice(self._taken)
-        # What was made later is of a line that nobody can go back to in this history.
+        # What was made later is of a line that this history cannot go back to.
         self._taken = [each for each in self._taken if each.at <= taken.at]
         readers = {partition: self._reader_of(partition) for partition in self._partitions}
         self._note_lost_markers(taken)
@@ -117,7 +117,7 @@ class RestoringSimulation(Simulation):
                 self._check_that_kafka_is_told(partition, position, epoch, taken.log_ends[partition])
 
     def _reader_of(self, partition: str) -> tuple[int, int | None]:
-        """The position of somebody who has read everything, and the leader epoch of that."""
+        """The position of a reader at the end, and the leader epoch of that."""
         reading = self._read_all(partition)
         return reading.next_offset, reading.last_read_epoch
 

@@ -41,9 +41,9 @@ class ShareBook:
     done: dict[Place, str] = field(default_factory=dict)
     """What was accepted or rejected, and answered."""
     asked: set[Place] = field(default_factory=set)
-    """What somebody asked to be accepted, answered or not."""
+    """Records with an accept that was sent, answered or not."""
     rejected: set[Place] = field(default_factory=set)
-    """What somebody asked to be rejected, answered or not."""
+    """Records with a reject that was sent, answered or not."""
     given_up: set[Place] = field(default_factory=set)
     """What was delivered as often as the group allows, as the server has it."""
     delivered: int = 0
@@ -93,7 +93,7 @@ class ShareBook:
     def finish(self, place: Place, how: str, foreign: Hold | None, now_ms: int) -> None:
         """An outcome was acknowledged. `foreign`: the hold of another worker, when it was asked for."""
         stands = foreign is not None and self.holds.get(place) is foreign and now_ms < foreign.until_ms
-        require(not stands, f"I9: {place} is {how} by somebody, and {foreign} holds it")
+        require(not stands, f"I9: {place} is {how} by another, and {foreign} holds it")
         self.done[place] = how
 
     def let_go(self, worker: str) -> None:

@@ -66,7 +66,7 @@ def skip_what_was_not_read(
     return made
 
 
-def accept_whoever_holds_it(apply: Any, draft_: Draft, run: Run, kind: Any, member_id: str, terms: Any) -> None:
+def accept_for_any_holder(apply: Any, draft_: Draft, run: Run, kind: Any, member_id: str, terms: Any) -> None:
     holder = draft_.acquisitions.get(run.number)
     apply(draft_, run, kind, member_id if holder is None else holder.member_id, terms)
 
@@ -134,9 +134,9 @@ SHARES: Final = (
         _SHARING,
     ),
     Mutant(
-        "accept_whoever_holds_it",
+        "accept_for_any_holder",
         "a member acknowledges what another one holds",
-        ((rules, "_apply", accept_whoever_holds_it),),
+        ((rules, "_apply", accept_for_any_holder),),
         _SHARING,
     ),
     Mutant(
@@ -159,7 +159,7 @@ SHARES: Final = (
     ),
     Mutant(
         "forget_letters_of_a_load",
-        "nobody writes the letters that a restart has found",
+        "the letters that a restart has found are not written",
         ((shard.ShareShard, "on_loaded", forget_letters_of_a_load),),
         _SHARING | _CRASHING,
     ),

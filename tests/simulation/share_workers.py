@@ -109,7 +109,7 @@ class Worker:
         self._start_over()
 
     def forsaken(self) -> None:
-        """The server died. Nobody answers any more. Sessions last from the start of the next one, whose clock may be
+        """The server died. No call is answered now. Sessions last from the start of the next one, whose clock may be
         behind."""
         self._beaten_ms = min(self._beaten_ms, self._around.now_ms())
         self._asked += 1
@@ -298,7 +298,7 @@ class ShareWorkers:
             self._workers = [Worker(self, number) for number in range(_WORKERS)]
 
     def step(self) -> None:
-        """Somebody does several things. Locks live by time, so now and then a little of it passes."""
+        """One worker does several things. Locks live by time, so now and then a little of it passes."""
         for _ in range(_ACTS):
             self._step()
 
@@ -334,7 +334,7 @@ class ShareWorkers:
                 self.book.finish(place, how, other, self.now_ms())
 
     def hearing_of(self, archived: Callable[[ShareKey, Archived], Any]) -> Callable[[ShareKey, Archived], Any]:
-        """A function that also notes what is given up. Nobody is told of it whose answers were lost."""
+        """A function that also notes what is given up. A worker with a lost answer does not hear of it."""
 
         def heard(key: ShareKey, found: Archived) -> Any:
             if found.reason is ArchiveReason.DELIVERY_LIMIT:
@@ -348,7 +348,7 @@ class ShareWorkers:
         return heard
 
     def forsaken(self) -> None:
-        """The server is another process now: nobody holds anything."""
+        """The server is another process now: no worker holds anything."""
         self.book.holds.clear()
         self._writing = self._identity = None
         for worker in self._workers:
@@ -389,7 +389,7 @@ class ShareWorkers:
     # The end
 
     def check_calm(self) -> None:
-        """Whoever is left does all the work, and then nothing is open."""
+        """The workers that are left do all the work, and then nothing is open."""
         if not self._workers:
             return
         for worker in self._workers:

@@ -49,14 +49,14 @@ _CALM_MS = 30_000
 _REQUESTS_MAX = 300
 _UNAUTHENTICATED_SHARE = 0.2
 """Share of the crashes before which the store is looked at with altered rows; each look is up to four starts."""
-"""What nobody needs more of once all is calm."""
+"""Operations without a use once all is calm."""
 
 
 @dataclass(slots=True)
 class _Message:
     op: Op
     is_copy: bool = False
-    """Made by the network: its answer reaches nobody."""
+    """Made by the network: its answer reaches no client."""
 
 
 class Simulation:
@@ -371,7 +371,7 @@ class Simulation:
         self._topics.look()
 
     def _if_served(self, action: Callable[[], None]) -> None:
-        """Act, unless nobody is there at this moment."""
+        """Act, unless no client is there at this moment."""
         with suppress(Refused):
             action()
 
@@ -439,15 +439,15 @@ class Simulation:
     # Groups
 
     def _groups(self) -> list[str]:
-        """All that somebody ever committed to."""
+        """All groups with a commit."""
         asked = {op.group for op in self.history.ops if op.group}
         return sorted({SHARED_GROUP, *asked, *(commit.group for commit in self.history.plain_commits)})
 
     def _commit_plainly(self) -> None:
-        """Somebody without a transaction moves the group that all share."""
+        """A client without a transaction moves the group that all share."""
         partition = self._rng.choice([*self._targets, "t-0"])
         if partition != "t-0":
-            # Nobody reads this one; its topic may be deleted under it.
+            # A group without readers; its topic may be deleted under it.
             self.world.inside.groups.commit(SHARED_GROUP, self._now, partition=partition)
             return
         self._numbers.offsets += 1
@@ -509,7 +509,7 @@ class Simulation:
         self._look()
 
     def _recover_participant(self, transactional_id: str) -> None:
-        """What waits for an outside decision waits for ever, until somebody comes and says it."""
+        """What waits for an outside decision waits for ever, until a client brings it."""
         instance = self._new_instance(transactional_id)
         assert isinstance(instance, Participant)
         self._let_work(instance, lambda: instance.has_recovered)

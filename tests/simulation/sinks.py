@@ -42,7 +42,7 @@ _TASKS_MAX: Final = 4
 _LEAVING_SHARE: Final = 0.05
 """Share of the acts of a task, sealed or not, in which it fails and aborts its member."""
 _RUN_SHARE: Final = 0.02
-"""Share of the steps in which somebody starts a run."""
+"""Share of the steps in which a run starts."""
 _NEWEST_SHARE: Final = 0.8
 _ACTS: Final = 3
 """What engines do in one step: else hardly any batch comes as far as its decision."""
@@ -119,7 +119,7 @@ class Sinks:
                 task.call = None
 
     def step(self) -> None:
-        """Somebody does something; a run that was replaced seldom."""
+        """One run does something; a replaced one seldom."""
         live = [engine for engine in self._engines if not engine.is_dead]
         if not live or self._rng.random() < _RUN_SHARE:
             live = [_Engine(f"run {next(self._numbers)}", max(self._asked, default=0))]
@@ -274,12 +274,12 @@ class Sinks:
         for batch_id, values_seen in batches.items():
             found = frozenset(values_seen)
             assert len(found) == len(values_seen), f"batch {batch_id} is there twice: {values_seen}"
-            assert found in self._asked[batch_id], f"batch {batch_id} has {values_seen}, which nobody asked for"
+            assert found in self._asked[batch_id], f"batch {batch_id} has {values_seen}, which was not asked for"
         for batch_id, named in self._answered.items():
             assert frozenset(batches[batch_id]) == named, f"batch {batch_id} was committed with {sorted(named)}"
             assert csns[batch_id] <= {self._csns[batch_id]}, f"batch {batch_id} is not marked with its own csn"
         found_sinks = self._world.inside.core.transactions.sinks.describe_sinks([], CallContext())
-        assert not any(each.members for each in found_sinks), "members are left that nobody decides on"
+        assert not any(each.members for each in found_sinks), "members are left undecided"
 
 
 def _batch_of(value: str) -> int:

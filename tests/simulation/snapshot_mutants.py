@@ -137,7 +137,7 @@ SNAPSHOTS = (
     ),
     Mutant(
         "take_what_is_away_for_finished",
-        "a snapshot is taken although nobody knows what a shard that is away has decided",
+        "a snapshot is taken although the decisions of an unloaded shard are unknown",
         ((UnfinishedOutcomes, "_members", _away_is_finished),),
         _READING | _SPLIT | {"shard_weight": 3.0},
     ),
@@ -188,7 +188,7 @@ SNAPSHOTS = (
     ),
     Mutant(
         "hold_what_is_being_removed",
-        "a snapshot begins with records that somebody has already asked to remove",
+        "a snapshot begins with records whose removal was already asked for",
         ((LogShard, "log_start_to_be", _what_is_being_removed),),
         _READING | _DELETING,
     ),

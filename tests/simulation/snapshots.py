@@ -1,5 +1,5 @@
 """Readers of snapshots while everything else goes on: what they take, hold, read piece by piece, and follow by deltas;
-and the cuts that somebody else would have been given who keeps offsets only.
+and the cuts for a reader that keeps offsets only.
 
 A snapshot is its reader's, so it outlives crashes; its lease does not. What was read goes into the history, with what a
 vector of last stable offsets would have shown at the moment when the snapshot was taken.
@@ -75,7 +75,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Reader:
-    """Somebody who follows a log by snapshots: all of the first, and what each of the next ones adds."""
+    """A reader that follows a log by snapshots: all of the first, and what each of the next ones adds."""
 
     number: int
     before: _Held | None = None
@@ -191,7 +191,7 @@ class Snapshots:
         self._plan(reader)
 
     def _cut(self, reader: _Reader) -> None:
-        """Ask for the next cut too, as somebody would who keeps offsets only."""
+        """Ask for the next cut too, as a reader would that keeps offsets only."""
         assert reader.now is not None
         seen, stretches = reader.now.seen, {}
         if any(offset > seen.ends.get(partition, offset) for partition, offset in reader.cut.items()):
@@ -239,7 +239,7 @@ class Snapshots:
             else:
                 _name, view_before = before[partition]
                 if view.end_offset < view_before.end_offset:
-                    # A line was lost, or somebody lies.
+                    # A line was lost, or an answer is wrong.
                     assert self._history.restores, f"{name}: {view} came after {view_before}"
                     raise _Gone
                 scans = protocol.scans_between(view_before, view)
@@ -368,7 +368,7 @@ class Snapshots:
             try:
                 if reader.now is None:
                     self._take(reader, 0)
-                    assert reader.now is not None, "nobody takes a snapshot although all is calm"
+                    assert reader.now is not None, "no snapshot is taken although all is calm"
                 while reader.pieces:
                     self._read_on(reader)
                 self._finish(reader)

@@ -1,7 +1,7 @@
 """A server that starts on a store which lost a row, or to which a newer program added one: the shard is not served, and
 all others are.
 
-What it finds is a view of the run's store with one row more or less, so the run itself goes on as if nobody had looked.
+What it finds is a view of the run's store with one row more or less, so the run itself goes on undisturbed.
 """
 
 from __future__ import annotations

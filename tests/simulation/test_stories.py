@@ -23,7 +23,7 @@ OLD = st.sampled_from(("", "", "", " as=0/0", " as=0/1", " as=1/0", " as=2/0"))
 
 
 class Story(RuleBasedStateMachine):
-    """p1 and p2 are rivals, p3 is somebody else; epochs run out at 3."""
+    """p1 and p2 are rivals, p3 has another id; epochs run out at 3."""
 
     def __init__(self) -> None:
         super().__init__()

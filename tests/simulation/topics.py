@@ -1,6 +1,6 @@
 """The topics of a run: one that grows and whose settings change, and perhaps one that comes and goes.
 
-Clients write to new partitions as soon as somebody has asked for them: before that is durable, and when it is refused.
+Clients write to new partitions as soon as one has asked for them: before that is durable, and when it is refused.
 What is durable is there for ever, so it is read, and audited.
 """
 
@@ -57,7 +57,7 @@ class Topics:
         self.look()
 
     def change(self) -> None:
-        """Somebody asks for more partitions, or for another setting."""
+        """A client asks for more partitions, or for another setting."""
         self._rng.choices((self._grow, self._grow_shared, self._alter), (4, 2, 3))[0]()
 
     def delete_or_create(self) -> None:
@@ -105,7 +105,7 @@ class Topics:
         self._aim_at(count)
 
     def _grow_shared(self) -> None:
-        with suppress(Refused):  # Nobody has gathered.
+        with suppress(Refused):  # No member has gathered.
             grow_shared(self._world)
 
     def _alter(self) -> None:
@@ -130,11 +130,11 @@ class Topics:
 
 
 def grow_shared(world: World) -> None:
-    """Ask for one more partition of the topic that groups share. Raises Refused where nobody has gathered."""
+    """Ask for one more partition of the topic that groups share. Raises Refused where no member has gathered."""
     asked = CreatePartitions([MorePartitions(SHARED_TOPIC, b"", shared_count(world) + 1)])
     world.inside.topics.create_partitions(asked, ANYBODY)
 
 
 def shared_count(world: World) -> int:
-    """How many partitions groups share. Raises Refused where nobody has gathered."""
+    """How many partitions groups share. Raises Refused where no member has gathered."""
     return len(world.inside.catalog.topic(SHARED_TOPIC, b"").partition_ordinals)

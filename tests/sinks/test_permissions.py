@@ -1,4 +1,4 @@
-"""Who may know of a sink may know of its members, whose ids are drawn by chance: nobody can be given rights on them."""
+"""A right on a sink is one on its members, because their ids are random: no rule can name them."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Cluster:
             said.append(line)
             found = sign.search(line)
             if found is not None:
-                # A program that nobody listens to stands still in the end.
+                # A program whose output is not read blocks in the end.
                 listener = threading.Thread(target=daemon.stderr.read)
                 listener.start()
                 self._listeners.append(listener)

@@ -82,7 +82,7 @@ class Hold:
         self._is_let_go.set()
 
     def next_answer(self) -> bytes:
-        """Wait until one call more has its answer, though nobody may be there to hear it."""
+        """Wait until one call more has its answer, though its caller may be gone."""
         self._is_answered.acquire()
         return self.answers[-1]
 

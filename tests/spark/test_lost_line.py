@@ -77,4 +77,4 @@ def test_a_read_that_goes_on_behind_a_lost_one_is_refused_or_begins_where_the_lo
         left = reader(server, startingOffsets=behind, failOnDataLoss="false").partitions()
     assert read(reader(server), left) == [b"other", b"records"]
     number_alone = offsets_json({TOPIC: {0: Position(planned.end_offset)}})
-    assert read(reader(server), reader(server, startingOffsets=number_alone).partitions()) == [], "nobody can tell"
+    assert read(reader(server), reader(server, startingOffsets=number_alone).partitions()) == [], "the line is unknown"

@@ -94,7 +94,7 @@ def test_a_driver_that_was_replaced_by_one_with_a_copy_of_its_checkpoint_publish
             if running.process.poll() is None:
                 running.kill()
     assert copied.seen() == ["a", "b"]
-    # Whoever goes on first has the next batch; the other one finds it done.
+    # The first one to go on has the next batch; the other one finds it done.
     original = copied.of(tmp_path / "checkpoint")
     topics.commit(copied.source, ["c"])
     original()

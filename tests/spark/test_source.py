@@ -293,7 +293,7 @@ def test_a_batch_that_cannot_be_read_fails_its_task_and_is_named(read: Read, top
     topic = _with_a_corrupt_batch(topics)
     with pytest.raises(Exception, match=rf"CorruptBatch.*CORRUPT_MESSAGE.*{topic}-1 at offset 3.*onCorruptBatch=skip"):
         read(topic).collect()
-    # Nobody is kept from what lies elsewhere.
+    # Other partitions stay readable.
     assert values(read(topic, startingOffsets=offsets(topic, p0=-2, p1=5))) == ["a", "d"]
 
 

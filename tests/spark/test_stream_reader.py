@@ -266,7 +266,7 @@ def test_a_python_that_lacks_a_package_is_told_once(
 
 
 class PausingClock(ManualClock):
-    """A clock on which whoever pauses makes time pass."""
+    """A clock on which pauses make time pass."""
 
     def pause(self, wait_ms: int) -> None:
         self.advance(wait_ms)

@@ -175,7 +175,7 @@ def test_limits_and_columns_are_those_of_the_source(run: Run, topics: Topics) ->
     found = run(topic, told=told, startingOffsets="earliest", maxRecordsPerTrigger="2", columns="value")
 
     assert len([line for line in told if line.startswith("micro-batch")]) == 2
-    # Nobody can tell from the output whose rows these are.
+    # The output does not show whose rows these are.
     assert [counts(one) for one in found.partitions] == [(0, 4, 3, 1, None)]
 
 

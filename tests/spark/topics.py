@@ -80,7 +80,7 @@ class Topics:
         return self._admin.describe_topic(name).topic_id
 
     def is_held_up(self, name: str) -> bool:
-        """Whether readers of partition 0 wait for somebody."""
+        """Whether readers of partition 0 wait for a transaction."""
         found = self._admin.describe_topic(name).partitions[0]
         return found.last_stable_offset < found.high_watermark
 

@@ -262,7 +262,7 @@ def look(directory: Path, noted: list[str]) -> str:
     if "newer" in noted and store.get(Family.META, b"writer") != NEWER.encode():
         return "the newest writer is forgotten"
     if store.get(Family.META, b"writer") not in (NEWER.encode(), running_version().encode()):
-        return "nobody wrote it"
+        return "it was never written"
     store.write([group(version + 1)])
     store.sync()
     store.close()

@@ -1,4 +1,4 @@
-"""A damaged block costs its readers what it held, and nobody the store: compaction leaves its file alone."""
+"""A damaged block costs its readers what it held, and not the store: compaction leaves its file alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room of what was deleted comes back: when, how much of it, and that nobody has to wait."""
+"""Room of deleted data comes back: its time, its size, and no waiting for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large values lie in segment files: nobody can tell from outside, and no crash can."""
+"""Large values lie in segment files: no reader and no crash shows it."""
 
 from __future__ import annotations
 

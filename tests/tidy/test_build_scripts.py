@@ -1,4 +1,4 @@
-"""The scripts of the build: what they tell somebody whose machine lacks something, and what they notice."""
+"""The scripts of the build: their advice on a machine that lacks something, and their findings."""
 
 from __future__ import annotations
 

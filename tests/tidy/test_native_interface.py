@@ -1,4 +1,4 @@
-"""Whoever uses the compiled transport knows the interface that it has here: a module of another one is left alone, and
+"""Users of the compiled transport know its interface here: a module of another one is left alone, and
 callers would go another way unnoticed."""
 
 from __future__ import annotations

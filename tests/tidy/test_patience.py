@@ -117,7 +117,7 @@ def test_a_test_that_gets_little_is_waited_for() -> None:
 
 
 def test_a_process_that_was_killed_takes_nothing_from_what_was_done() -> None:
-    """What it had used is gone from the sum, where nobody waits for it."""
+    """Its use is gone from the sum, without a parent that waits for it."""
     working = [*(float(at) for at in range(40)), *(float(at) for at in range(5, 50))]
     assert complaints(iter(working), LOOKS_PER_LIMIT * LIMITS_MAX - 1) == []
 

@@ -20,9 +20,9 @@ AT_MOST: Final = {
     "clauses_in_comments": 0,
     "whether": 0,
     "when": 0,
-    "dialect_lines": 2,
-    "over_25": 40,
-    "over_35": 3,
+    "dialect_lines": 1,
+    "over_25": 37,
+    "over_35": 2,
 }
 """What `python -m scripts.words` may count in all packages together. A number only ever goes down."""
 GLOSSARY_ROWS_MAX: Final = 40

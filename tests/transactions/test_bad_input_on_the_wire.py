@@ -73,7 +73,7 @@ BAD = [
     ("a client version of the future", _init(header=_Header(client_txn_version=9)), ErrorCode.UNSUPPORTED_VERSION, "9"),
     ("a switched-off feature", _init(enable_2pc=True), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "two-phase"),
     ("add: an empty id", _add(transactional_id=""), ErrorCode.INVALID_REQUEST, "empty"),
-    ("add: an id nobody initialised", _add(transactional_id="ghost"), ErrorCode.INVALID_PRODUCER_ID_MAPPING, "ghost"),
+    ("add: an uninitialised id", _add(transactional_id="ghost"), ErrorCode.INVALID_PRODUCER_ID_MAPPING, "ghost"),
     ("add: a negative epoch", _add(producer_epoch=-1), ErrorCode.INVALID_REQUEST, "-1"),
     ("add: an epoch beyond 16 bits", _add(producer_epoch=40_000), ErrorCode.INVALID_REQUEST, "40000"),
     ("add: another producer id", _add(producer_id=99), ErrorCode.INVALID_PRODUCER_ID_MAPPING, "99"),

@@ -158,7 +158,7 @@ def take(shard: CountersShard, is_for_plain: bool) -> tuple[int, list[Record]]:
 @given(st.lists(st.sampled_from(("id", "plain", "flush", "crash")), max_size=20))
 @settings(max_examples=40, deadline=None)
 def test_a_producer_id_never_changes_sides(steps: list[str]) -> None:
-    """Whoever was given one, and whatever a crash loses: those of transactional ids append nothing plainly, and those
+    """For every id given, and every loss by a crash: those of transactional ids append nothing plainly, and those
     of plain producers do."""
     counters = Counters(MemoryStore())
     told: dict[bool, list[list[int]]] = {True: [], False: []}

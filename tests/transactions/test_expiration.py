@@ -79,7 +79,7 @@ def test_an_expiry_is_told_once_and_durable() -> None:
         world.init(transactional_id)
         world.settle()
     world.tick(2 * EXPIRATION_MS)
-    assert told == [], "nobody is told before it is durable"
+    assert told == [], "no answer before it is durable"
     world.settle()
     assert sorted(told) == ["a", "b"]
     world.check_replay()

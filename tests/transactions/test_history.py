@@ -195,7 +195,7 @@ def test_a_forgotten_id_has_a_history_that_ends_with_that() -> None:
     assert after.producer_id != before.producer_id
     steps = world.history("a").steps
     assert [told(step)[0] for step in steps] == ["Empty", "forgotten", "Empty"]
-    assert {step.fenced for step in steps} == {None}, "nobody took the id from anybody"
+    assert {step.fenced for step in steps} == {None}, "no producer took the id from another"
 
 
 def rows_of(world: Administered, shard: ShardKey) -> list[bytes]:

@@ -37,7 +37,7 @@ class Stubborn:
         self.refusals[ordinal] -= 1
 
         def refuse(_shard: object, _turn: object) -> Decision:
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else has this partition")
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another server has this partition")
 
         return Operation(operation.shard, refuse)
 

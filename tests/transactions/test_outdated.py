@@ -1,4 +1,4 @@
-"""Who shows an identity that is over is told whether somebody else has the transactional id, or nobody does."""
+"""An identity that is over: the answer says whether another producer has the transactional id, or none."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _end(shard: TransactionShard, shown: Identity, outcome: Outcome, version: in
 @pytest.mark.parametrize("question", _QUESTIONS.values(), ids=_QUESTIONS.keys())
 def test_outdated_is_who_can_initialise_and_harm_nobody(question: Question, version: int) -> None:
     """What RECOVER promises: InitProducerId with the identity held gives the current one, no epoch is used up, and
-    nothing open is aborted. Who is fenced instead would be refused there, or would harm somebody."""
+    nothing open is aborted. A fenced producer would be refused there, or would harm another."""
     told: set[bool] = set()
     for before, shown in product(_states(), _SHOWN):
         refusal = _refusal(lambda shard, s=shown: question(shard, s, version), before)  # type: ignore[misc]

@@ -37,7 +37,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode]] = [
     ),
     ("an empty id", {"transactional_id": ""}, INVALID),
     ("NUL in the id", {"transactional_id": "a\0b"}, INVALID),
-    ("an id that nobody initialised", {"transactional_id": "ghost"}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ("an uninitialised id", {"transactional_id": "ghost"}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     ("a negative producer id", {"producer_id": -1}, INVALID),
     ("an epoch beyond 16 bits", {"producer_epoch": 40_000}, INVALID),
     ("another producer id", {"producer_id": 99}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
@@ -172,7 +172,7 @@ def test_that_a_topic_is_gone_is_told_once_it_is_durable(world: World, question:
     answer = asked(world, question)
     assert not answer.is_settled
     world.crash()
-    assert not answer.is_settled, "nobody was told"
+    assert not answer.is_settled, "no answer was sent"
     assert world.inside.catalog.resolve(*GONE).topic == "gone", "because it is still there"
     world.delete_topic("gone")
     answer = asked(world, question)

@@ -31,8 +31,14 @@ from txn_coordinator.shard import Decision, PlacedTransact, TransactionShard
 from txn_coordinator.state import DECIDED, NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
 from txn_coordinator.steps import StoredStep, decode_step
 
-_NOBODY = Identity(NO_PRODUCER_ID, NO_EPOCH)
-_KEEPERS = (_NOBODY, Identity(PRODUCER_ID, 8), Identity(PRODUCER_ID, EXHAUSTED), Identity(9, 0), Identity(9, EXHAUSTED))
+_NO_PRODUCER = Identity(NO_PRODUCER_ID, NO_EPOCH)
+_KEEPERS = (
+    _NO_PRODUCER,
+    Identity(PRODUCER_ID, 8),
+    Identity(PRODUCER_ID, EXHAUSTED),
+    Identity(9, 0),
+    Identity(9, EXHAUSTED),
+)
 
 
 def _states() -> list[Transaction]:

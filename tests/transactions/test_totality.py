@@ -222,7 +222,7 @@ def _check_steps(before: Transaction, after: Transaction, decision: Decision) ->
 
 
 def _check_identity_grew(before: Transaction, after: Transaction) -> None:
-    """Epochs of a producer id never fall and never wrap; a new producer id is one that nobody had, at epoch 0, or that
+    """Epochs of a producer id never fall and never wrap; a new producer id was never in use, at epoch 0, or that
     of the client who was kept a transaction of another. All that of the identity of the client, too."""
     mine, others = before.client_identity, after.client_identity
     if others.producer_id == mine.producer_id:

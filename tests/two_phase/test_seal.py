@@ -39,7 +39,9 @@ def judge(appended: BatchHeader, *, is_admitted: bool = False) -> object:
 
 def test_what_a_sealed_producer_is_answered() -> None:
     assert judge(batch()) is ErrorCode.INVALID_TXN_STATE
-    assert judge(batch(is_transactional=False)) is AppendVerdict.ADMIT, "nobody's producer id, or one that is refused"
+    assert judge(batch(is_transactional=False)) is AppendVerdict.ADMIT, (
+        "a producer id without an owner, or one that is refused"
+    )
     assert judge(batch(is_transactional=False), is_admitted=True) is ErrorCode.INVALID_TXN_STATE
     assert judge(batch(epoch=4)) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert judge(batch(sequence=0)) == CachedBatch(0, 1, 10), "a duplicate is in the log, whatever happened since"

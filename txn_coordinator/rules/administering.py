@@ -61,7 +61,7 @@ def check_promise(current: Transaction, *, may_break: bool) -> None:
     if current.state is TransactionState.ONGOING and current.never_times_out and not may_break:
         raise Refused(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            f"the transaction of {current.transactional_id!a} awaits somebody else's decision, and to end it is to"
+            f"the transaction of {current.transactional_id!a} awaits an outside decision, and to end it is to"
             " decide it: ask for the permission two_phase_commit on the transactional id",
         )
 

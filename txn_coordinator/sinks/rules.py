@@ -169,7 +169,7 @@ def judge_commit(
     if sink is None:
         raise Refused(
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-            f"sink {request.sink!a:.300} is not known: nobody joined a batch of it",
+            f"sink {request.sink!a:.300} is not known: no member joined a batch of it",
         )
     _check_not_fenced(sink, request.run_id)
     if request.run_id != sink.run_id:

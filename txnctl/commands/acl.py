@@ -176,7 +176,7 @@ def check(
     else:
         because = "no rule allows it" if found.rule is None else str(found.rule)
     if not found.is_enforced:
-        because += "; but this server asks nobody, so everybody may do everything"
+        because += "; but this server does not authenticate, so every caller may do everything"
     row: Row = {
         "allowed": found.is_allowed,
         "because": because,

@@ -90,7 +90,7 @@ def _next_steps(
 ) -> Iterator[str]:
     """Yield what to do next, the worst first."""
     if unserved:
-        yield (f"{len(unserved)} partitions are not served, and nobody reads them: `txnctl shard list log` shows why")
+        yield f"{len(unserved)} partitions are not served, so they cannot be read: `txnctl shard list log` shows why"
     for each in blockers:
         yield f"{each['topic']}-{each['partition']}: {each['next_event']}"
     hidden = len({_blocker_key(each) for each in waiting}) - len(blockers)

@@ -91,7 +91,7 @@ def _next_event(event: NextEvent, found: sdk.BlockingTransaction) -> str:
             left = duration(found.time_left_ms)
             return f"its client ends it, or the server aborts it in {left}; {abort} does it now"
         case NextEvent.OWNER_UNKNOWN:
-            return f"nobody can tell whose it is: {found.owner_unknown_reason}"
+            return f"its owner is unknown: {found.owner_unknown_reason}"
         case _:
             return "the server tells what this txnctl does not know; use one of the server's version"
 

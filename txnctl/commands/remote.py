@@ -173,7 +173,7 @@ def _message_of(error: TransactionError, server: str) -> str:
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     match error:
         case OutcomeUnknown():
-            advice = "it may have been done all the same: look before you repeat it"
+            advice = "it may have been done nevertheless: look before you repeat it"
         case Retriable():
             advice = f"nothing was changed; see the log of the server at {server}, or try again with a longer --timeout"
         case Fenced():

@@ -103,7 +103,7 @@ def judge_hanging(count: int) -> Finding:
     """Judge the number of hanging transactions, which should be 0."""
     if count:
         advice = "`txnctl hanging` shows how to end them; please report it"
-        return Finding("hanging transactions", Severity.PROBLEM, f"{count} that nobody will end", advice)
+        return Finding("hanging transactions", Severity.PROBLEM, f"{count} that no coordinator will end", advice)
     return Finding("hanging transactions", Severity.OK, "none")
 
 

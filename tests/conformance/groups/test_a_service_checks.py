@@ -35,10 +35,10 @@ def test_a_server_that_stops_answers_in_the_body() -> None:
 def test_a_group_needs_an_id() -> None:
     """Null and empty are the same on our wire."""
     world = classic_world()
-    nobody = world.classic.member(group_id="", member_id="m")
-    joined = nobody.joins()
+    nameless = world.classic.member(group_id="", member_id="m")
+    joined = nameless.joins()
     assert (code(joined), joined.member_id) == (ErrorCode.INVALID_GROUP_ID, "m")
-    assert code(nobody.syncs()) is nobody.beats() is ErrorCode.INVALID_GROUP_ID
+    assert code(nameless.syncs()) is nameless.beats() is ErrorCode.INVALID_GROUP_ID
 
 
 @case(3)

@@ -239,7 +239,7 @@ def test_wherever_the_server_dies_the_offsets_end_as_their_transaction_does(
     world.settle()
     world.settle()
     if not was_decided:
-        # Nobody ends it any more: its timeout does.
+        # Only its timeout ends it now.
         world.pass_time(60_001)
     expected = 100 if was_decided and outcome is COMMIT else 1
     assert world.offsets.fetches("foo-0", stable=True) == world.offsets.fetches("foo-0") == {"foo-0": expected}

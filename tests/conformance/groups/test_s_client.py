@@ -149,7 +149,7 @@ def test_a_commit_before_a_rebalance_is_tried_and_does_not_stop_it(answers: list
 
 
 class _Hasty:
-    """A cooperative assignor of somebody's own that gives away what others still own."""
+    """A custom cooperative assignor that gives away what others still own."""
 
     name = "hasty"
     rebalance_protocols = COOPERATIVE_STICKY.rebalance_protocols

@@ -53,7 +53,7 @@ def test_a_thousand_who_wait_are_all_answered_and_leave_nothing_behind() -> None
     assert {code(reply.result()) for reply in waiting} == {OK}
     assert absent.beats() is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.groups.timers() == {"session": PARKED, "sync": 1}
-    # Nobody brings an assignment and nobody is heard of again.
+    # No assignment is brought, and no member is heard of again.
     world.pass_time(60_000)
     assert (
         world.groups.timers(),

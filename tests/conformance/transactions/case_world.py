@@ -1,7 +1,7 @@
 """A world in the words of the cases: clients that speak to it, error codes as numbers, states by their names.
 
 Every call is one that wants its answer at once (refuse_concurrent), as Kafka's clients do. In split mode a decided
-outcome stays in Prepare until somebody flushes again, so a test can look at it.
+outcome stays in Prepare until the next flush, so a test can look at it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ EXHAUSTED = EPOCH_MAX - 1
 TIMEOUT_MS = 60_000
 EIGHT_DAYS_MS = 8 * 24 * 3_600_000
 """Longer than an idle id is remembered."""
-NOBODY = Identity(-1, -1)
+NO_PRODUCER = Identity(-1, -1)
 NOW = CallContext(refuse_concurrent=True)
 
 SERVED_ELSEWHERE = "elsewhere"
@@ -260,7 +260,7 @@ class Client:
     world: CaseWorld
     transactional_id: str
     version: int = 2
-    identity: Identity = NOBODY
+    identity: Identity = NO_PRODUCER
     sequences: dict[str, int] = field(default_factory=dict)
 
     @property

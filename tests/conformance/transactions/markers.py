@@ -1,4 +1,4 @@
-"""Markers of a coordinator that nobody here knows."""
+"""Markers of an unknown coordinator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.conformance.transactions.case_world import ABORT, CaseWorld
 def marker(
     epoch: int, *, producer_id: int = 77, coordinator_shard: int = 0, coordinator_epoch: int = 2, csn: int = 1
 ) -> Marker:
-    """The order to abort `(producer_id, epoch)`, of a coordinator that nobody here knows."""
+    """The order to abort `(producer_id, epoch)`, of an unknown coordinator."""
     return Marker(
         producer_id=producer_id,
         txn_epoch=epoch,

@@ -113,7 +113,7 @@ def test_an_open_transaction_is_aborted_first(version: int) -> None:
     assert successor.init() == Identity(owner.identity.producer_id, owner.identity.producer_epoch + 2)
 
 
-not_drivable(14, "the check and the abort are one operation: nobody can raise the epoch in between (spec 3.3 [D])")
+not_drivable(14, "the check and the abort are one operation: the epoch cannot rise in between (spec 3.3 [D])")
 
 
 @case(15, differs="design 10: an append that fails ends the process, the stored state decides after the restart")

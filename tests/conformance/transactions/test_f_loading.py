@@ -20,7 +20,7 @@ from txn_coordinator.codec import TRANSACTION_TYPE, TransactionCodec
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import Identity, TransactionState
 
-FAIL_STOP = "design 10: an append that fails ends the process, so nobody waits for what became of it and nothing pends"
+FAIL_STOP = "design 10: an append that fails ends the process, so no call waits for its outcome and nothing pends"
 
 
 def write_row(world: CaseWorld, record_type: int, transactional_id: str, value: bytes) -> None:

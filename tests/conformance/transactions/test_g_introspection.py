@@ -160,7 +160,7 @@ def test_producer_ids_never_wrap() -> None:
         counters.next_producer_id([])
 
 
-@case(234, differs="the next block is stored with the first use of it, so nobody ever waits for one (14)")
+@case(234, differs="the next block is stored with the first use of it, so no call ever waits for one (14)")
 def test_producer_ids_of_three_blocks_are_distinct_and_none_is_skipped() -> None:
     world = CaseWorld()
     pending = [world.init_plain(NOW) for _ in range(3_000)]

@@ -117,7 +117,7 @@ def test_a_marker_settles_what_is_its_own() -> None:
     five.commits({"foo-0": 100})
     six.commits({"foo-1": 200})
     before = world.offsets.state()
-    nobody = Marker(
+    unknown = Marker(
         producer_id=77,
         txn_epoch=0,
         next_epoch=1,
@@ -126,7 +126,7 @@ def test_a_marker_settles_what_is_its_own() -> None:
         outcome=COMMIT,
         csn=99,
     )
-    world.offsets.send_marker(nobody)
+    world.offsets.send_marker(unknown)
     assert world.offsets.state() == before
     five.ends(COMMIT)
     six.ends(ABORT)

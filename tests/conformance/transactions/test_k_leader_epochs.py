@@ -29,7 +29,7 @@ from tests.harness.shelf import CrashingStore, crashing
 from tests.harness.world import partition_name
 from txn_coordinator.state import Identity
 
-NOBODY = Identity(-1, -1)
+NO_PRODUCER = Identity(-1, -1)
 _BEGAN_2025_MS = 1_735_689_600_000
 
 both_modes = pytest.mark.parametrize("split", [False, True], ids=["fused", "split"])
@@ -57,7 +57,7 @@ def begin_epoch(
 def append(world: CaseWorld, count: int) -> None:
     """One batch of plain records in t-0."""
     values = [str(number) for number in range(count)]
-    assert world.client().write("t-0", *values, shown=NOBODY, sequence=-1, plain=True) == 0
+    assert world.client().write("t-0", *values, shown=NO_PRODUCER, sequence=-1, plain=True) == 0
 
 
 def transact(world: CaseWorld, transactional_id: str, *values: str, commits: bool = True) -> None:
@@ -188,7 +188,7 @@ def test_offsets_are_found_with_their_epochs(split: bool) -> None:
 
 @case(
     302,
-    differs="decision 28: a plain restart does not raise it, because nobody was told what was not durable; a loss that "
+    differs="decision 28: a plain restart does not raise it, because no answer left before it was durable; a loss that "
     "is accepted, and a restored backup do",
 )
 @both_modes
@@ -298,7 +298,7 @@ def test_a_committed_offset_that_is_ahead_of_what_is_left(split: bool) -> None:
     assert diverging(fetch(world, 4, last_read_epoch=0)) == (0, 2)
     transact(world, "others", "c")
     unchecked = fetch(world, 4)
-    assert (code(unchecked), unchecked.batches[0][0].base_offset) == (0, 4), "nobody can tell"
+    assert (code(unchecked), unchecked.batches[0][0].base_offset) == (0, 4), "the epoch is unknown"
 
 
 @case(308)

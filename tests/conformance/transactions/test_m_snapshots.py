@@ -338,7 +338,7 @@ def test_a_delta_has_what_was_marked_before_the_snapshot_began(is_gone: bool) ->
         world.flush()
     assert delete_all(world).held_back
     between = take(world, 60_000, PARTITIONS[:1])
-    assert between.views[0][1].start_offset == 2, "the marker came, and somebody wants all of it gone"
+    assert between.views[0][1].start_offset == 2, "the marker came, and a request to delete all of it"
     snapshots = world.inside.core.log.snapshots
     assert delta_of(world, LeasedSnapshot(b"", first.views[:1]), between) == {"t-0": []}
     world.load("t-1")

@@ -217,13 +217,13 @@ class Churn:
             is_known = member_id in group.members or member_id in group.given_ids
             is_armed = timers.is_decided(session_key(GROUP, member_id))
             assert is_known or not is_armed, f"a timer of {member_id}, which is gone"
-            assert not is_known or is_armed or group.is_parked(member_id), f"nobody watches {member_id}"
+            assert not is_known or is_armed or group.is_parked(member_id), f"no timer watches {member_id}"
         is_joining = group.state is ClassicState.PREPARING_REBALANCE
         assert timers.is_decided(("join", GROUP)) == is_joining
         assert timers.is_decided(("sync", GROUP)) == (group.state in FORMING and bool(group.unsynced))
 
     def end(self) -> None:
-        """I7: when nobody asks any more, everybody who waits is answered, and all are gone in the end."""
+        """I7: without further calls, all that wait are answered, and all members are gone in the end."""
         self.world.settle()
         waiting = self.waiting
         self.world.pass_time(600_000)

@@ -73,7 +73,7 @@ def test_an_id_that_was_given_to_a_dynamic_member_does_not_become_static() -> No
 
 
 class Closed(AllowAll):
-    """Nobody may do anything with any group but one."""
+    """Every call is refused but those on one group."""
 
     def is_allowed(self, _context: CallContext, _permission: Permission, resource: ResourceType, name: str) -> bool:
         return resource is not ResourceType.CLUSTER and (resource is not ResourceType.GROUP or name == "open")

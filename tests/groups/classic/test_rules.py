@@ -124,16 +124,16 @@ def test_the_most_votes_win_and_the_leader_breaks_ties(lists: list[tuple[str, ..
     assert replace(group(*members), leader=f"m{leader}").elect_protocol() == elected
 
 
-NOBODY = Committer()
+NO_MEMBER = Committer()
 
 
 @pytest.mark.parametrize(
     ("there", "committer", "answers"),
     [
-        (group(state=EMPTY), NOBODY, [0, 0]),
+        (group(state=EMPTY), NO_MEMBER, [0, 0]),
         (group(state=EMPTY), Committer("m", -1, "i"), [0, 0]),
         (group(state=EMPTY), Committer("m", 7), [25, 25]),
-        (group(A), NOBODY, [25, 0]),
+        (group(A), NO_MEMBER, [25, 0]),
         (group(A), Committer("a", 7), [0, 0]),
         (group(A), Committer("a", 6), [22, 22]),
         (group(A), Committer("a", -1), [22, 22]),
@@ -144,7 +144,7 @@ NOBODY = Committer()
         (group(A, state=PREPARING), Committer("a", 7), [0, 0]),
         (group(A, state=COMPLETING), Committer("a", 7), [27, 0]),
         (group(A, state=COMPLETING), Committer("a", 6), [22, 22]),
-        (group(A, state=COMPLETING), NOBODY, [25, 0]),
+        (group(A, state=COMPLETING), NO_MEMBER, [25, 0]),
     ],
 )
 def test_who_may_commit_outside_and_inside_a_transaction(
@@ -167,7 +167,7 @@ def test_a_commit_of_a_member_counts_as_a_heartbeat() -> None:
     (timer,) = commit_effects(group(A, B), Committer("b", 7))
     assert isinstance(timer, ArmTimer)
     assert (timer.key, timer.delay_ms) == (("session", "g", "b"), 5_000)
-    assert commit_effects(group(A), NOBODY) == ()
+    assert commit_effects(group(A), NO_MEMBER) == ()
 
 
 FOO = member("a", metadata=subscribed("foo"))

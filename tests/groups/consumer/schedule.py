@@ -1,6 +1,6 @@
 """A random schedule of everything that can happen to the members of a consumer group; one seed fixes it all.
 
-After every step: no partition is held by two members, no epoch went back, and what a client owns nobody else owns. At
+After every step: no partition is held by two members, no epoch went back, and what a client owns no other owns. At
 the end, once it is quiet, everybody holds its target, and a load from the store gives an equal group.
 """
 
@@ -122,7 +122,7 @@ class Schedule:
             self._beat(client)
 
     def _silence(self, client: Client) -> None:
-        """Nobody is heard for a while; some sessions end."""
+        """Silence for a while; some sessions end."""
         self.world.pass_time(self.rng.choice((1_000, 9_000, 20_000)))
 
     def _restart(self, client: Client) -> None:

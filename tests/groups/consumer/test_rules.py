@@ -79,7 +79,7 @@ STEPS = [
     (at(UNREVOKED, 9, "0", "1"), "02", "", "0", (STABLE, 10, "02", "")),
     (at(UNREVOKED, 9, "0", "1"), "02", "2", "0", (UNRELEASED, 10, "0", "")),
     (at(UNREVOKED, 9, "01", "2"), "0", "", "01", (UNREVOKED, 9, "0", "1")),
-    # What it gave up and is meant to have after all, it gets back: nobody had it meanwhile.
+    # What it gave up and is meant to have after all, it gets back: no other had it meanwhile.
     (at(UNREVOKED, 9, "0", "1"), "01", "", "0", (STABLE, 10, "01", "")),
     (at(UNRELEASED, 10, "0"), "01", "1", None, (UNRELEASED, 10, "0", "")),
     (at(UNRELEASED, 10, "0"), "01", "", None, (STABLE, 10, "01", "")),

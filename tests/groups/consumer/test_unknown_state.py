@@ -1,4 +1,4 @@
-"""Members whose stored state only a newer server knows are fenced unless they own nothing; nobody else of their shard
+"""Members whose stored state only a newer server knows are fenced unless they own nothing; no other of their shard
 notices."""
 
 from __future__ import annotations

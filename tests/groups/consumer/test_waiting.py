@@ -166,7 +166,7 @@ def test_a_wait_leaves_nothing_to_the_collector() -> None:
 
 
 def test_a_thousand_that_wait_cost_little_when_one_joins_who_takes_nothing_from_them() -> None:
-    """Nobody but those concerned is asked again: no record is written for the others."""
+    """Only those concerned are asked again: no record is written for the others."""
     world, plan = planned_world()
     members = world.consumers.members(*(f"m{number}" for number in range(40)))
     for number, member in enumerate(members[:-1]):

@@ -9,16 +9,9 @@ import pytest
 
 from coordinator_client import Admin, Producer
 from tests.cli.terminal import Terminal
-from tests.harness.threaded_server import threaded_server
 
 HOUR_MS = 3_600_000
 DELETE = ("topic", "delete-records")
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[str]:
-    with threaded_server() as address:
-        yield address
 
 
 @pytest.fixture
@@ -31,12 +24,6 @@ def server(shared: str) -> Iterator[str]:
                 producer.send("t", b"%d" % hour, partition=partition, timestamp_ms=hour * HOUR_MS)
         yield shared
         admin.delete_topic("t")
-
-
-@pytest.fixture
-def ask(txnctl: Terminal, server: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("TXNCTL_SERVER", server)
-    return txnctl
 
 
 def left(ask: Terminal) -> list[tuple[int, str]]:

@@ -21,12 +21,6 @@ def server() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture
-def ask(txnctl: Terminal, server: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("TXNCTL_SERVER", server)
-    return txnctl
-
-
 def test_nothing_in_the_way_is_said_with_sizes_and_retention(ask: Terminal) -> None:
     told = ask("explain", "orders").well()
     assert "Retention               7d00h (topic), no size limit (default), delete (default)\n" in told.stdout

@@ -15,29 +15,15 @@ import pytest
 from coordinator_api.v1 import group_pb2, group_pb2_grpc
 from coordinator_client import Admin, Consumer, Producer, TopicPartition
 from tests.cli.terminal import Ended, Terminal
-from tests.harness.threaded_server import threaded_server
 
 GROUP = "readers"
 HOUR_MS = 3_600_000
 DEADLINE_MS = 30_000
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[str]:
-    with threaded_server() as address:
-        yield address
-
-
 @pytest.fixture
-def server(shared: str) -> Iterator[str]:
-    """The shared server, with the topic "orders" of two partitions, and cleared of groups and topics afterwards."""
-    with Admin(shared) as admin:
-        admin.create_topic("orders", 2)
-        yield shared
-        for group in admin.list_groups():
-            admin.delete_group(group.group_id)
-        for topic in admin.describe_topics():
-            admin.delete_topic(topic.name)
+def server(orders: str) -> str:
+    return orders
 
 
 @pytest.fixture
@@ -46,15 +32,9 @@ def admin(server: str) -> Iterator[Admin]:
         yield admin
 
 
-@pytest.fixture
-def ask(txnctl: Terminal, server: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("TXNCTL_SERVER", server)
-    return txnctl
-
-
 @contextmanager
 def member(server: str, **options: Any) -> Iterator[Consumer]:
-    """Somebody who reads all of orders."""
+    """A reader of all of orders."""
     settings: dict[str, Any] = {"group_id": GROUP, "client_id": "app", "enable_auto_commit": False}
     with Consumer(server, **{**settings, **options}) as consumer:
         consumer.subscribe(["orders"])

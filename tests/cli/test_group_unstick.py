@@ -13,36 +13,15 @@ from coordinator_api.v1 import group_pb2, group_pb2_grpc
 from coordinator_client import Admin, Consumer, GroupDescription, GroupMember, Producer, ShareConsumer, TopicPartition
 from tests.cli.terminal import Terminal
 from tests.harness.patience import looks
-from tests.harness.threaded_server import threaded_server
 from txnctl.commands.group_unstick import HoldAction, late_members, transaction_hold
 
 UNSTICK = ("group", "unstick", "billing")
 AT_ONCE = ("--look", "0ms")
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[str]:
-    with threaded_server() as address:
-        yield address
-
-
 @pytest.fixture
-def server(shared: str) -> Iterator[str]:
-    with Admin(shared) as admin:
-        admin.create_topic("orders", 2)
-        yield shared
-        for group in admin.list_groups():
-            admin.remove_members(
-                group.group_id, [each.member_id for each in admin.describe_group(group.group_id).members]
-            )
-            admin.delete_group(group.group_id)
-        admin.delete_topic("orders")
-
-
-@pytest.fixture
-def ask(txnctl: Terminal, server: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("TXNCTL_SERVER", server)
-    return txnctl
+def server(orders: str) -> str:
+    return orders
 
 
 @pytest.fixture

@@ -79,12 +79,6 @@ def server() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture
-def ask(txnctl: Terminal, server: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("TXNCTL_SERVER", server)
-    return txnctl
-
-
 def test_records_are_chosen_by_key(ask: Terminal) -> None:
     (found,) = ask("consume", "t", "--key", "a", "-o", "json").well().objects
     assert (found["value"], found["key"]) == ("v0", "a")

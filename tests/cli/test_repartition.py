@@ -38,12 +38,6 @@ def server() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture
-def ask(txnctl: Terminal, server: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("TXNCTL_SERVER", server)
-    return txnctl
-
-
 def topic_of(server: str, partitions: int) -> str:
     name = f"of-{partitions}"
     with Admin(server) as admin:

@@ -38,12 +38,6 @@ def write(server: str, encoding: str, compression: str) -> None:
             transaction.send(f"{encoding}-{compression}", b"%d" % number, timestamp_ms=T0 + number * MINUTE_MS)
 
 
-@pytest.fixture
-def ask(txnctl: Terminal, server: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("TXNCTL_SERVER", server)
-    return txnctl
-
-
 def moment(minutes: int) -> str:
     return datetime.fromtimestamp((T0 + minutes * MINUTE_MS) / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 

@@ -13,7 +13,8 @@ from coordinator_server.exits import CommandFailed
 from tests.cli.terminal import Terminal
 from tests.harness.threaded_server import threaded_server
 from txnctl.commands.declarations import DeclaredTopic, Placed, read_topics, topic_tables
-from txnctl.commands.topic_import import ExistingTopic, PlanAction, plan_topics
+from txnctl.commands.importing import PlanAction
+from txnctl.commands.topic_import import ExistingTopic, plan_topics
 
 # The plan
 

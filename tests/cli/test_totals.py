@@ -17,12 +17,6 @@ def server() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture
-def ask(txnctl: Terminal, server: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("TXNCTL_SERVER", server)
-    return txnctl
-
-
 def test_nothing_is_listed_with_advice(ask: Terminal) -> None:
     assert "`txnctl topic create NAME` makes one" in ask("topic", "list", "--sizes").well().stderr
     assert "no group matches" in ask("group", "list", "--lag").well().stderr

@@ -8,22 +8,27 @@ from typing import Annotated, Final
 import typer
 
 from coordinator_protocol.acls import Acl, AclFilter
-from coordinator_server.exits import ExitStatus
 from txnctl.commands.acl_rows import ACL_COLUMNS, acl_row
+from txnctl.commands.importing import (
+    Check,
+    ImportFile,
+    PlanAction,
+    Prune,
+    make_sure_of_plan,
+    print_plan,
+    result_of,
+)
 from txnctl.commands.late import remote, sdk
 from txnctl.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
-    NOT_APPLIED,
     DryRun,
     Output,
     Patience,
     Server,
     Yes,
-    make_sure,
 )
-from txnctl.commands.topic_import import AS_DECLARED, DONE, Check, ImportFile, PlanAction, Prune
-from txnctl.output import Column, OutputFormat, Row, print_list, write
+from txnctl.output import Column, OutputFormat, Row, write
 
 
 def export_acls(
@@ -64,16 +69,15 @@ def import_acls(
         is_trial = dry_run or check
         if plan and not is_trial:
             if not yes:
-                make_sure((f"{action} {acl}" for action, acl in plan), "Apply this plan?", NOT_APPLIED)
+                make_sure_of_plan(f"{action} {acl}" for action, acl in plan)
             if added:
                 admin.create_acls(added)
             if removed:
                 admin.delete_acls(map(_exactly, removed))
-    print_list(
-        [_planned_row(action, acl, is_trial=is_trial) for action, acl in plan], _COLUMNS, output, empty=AS_DECLARED
-    )
-    if check and plan:
-        raise typer.Exit(ExitStatus.PROBLEM)
+    rows: list[Row] = [
+        {"action": action, "result": result_of(action, is_trial=is_trial), **acl_row(acl)} for action, acl in plan
+    ]
+    print_plan(rows, _COLUMNS, output, check=check)
 
 
 def _exactly(acl: Acl) -> AclFilter:
@@ -87,11 +91,6 @@ def _exactly(acl: Acl) -> AclFilter:
         pattern_type=acl.pattern_type,
         host=acl.host,
     )
-
-
-def _planned_row(action: PlanAction, acl: Acl, *, is_trial: bool) -> Row:
-    result = f"would be {DONE[action]}" if is_trial else DONE[action]
-    return {"action": action, "result": result, **acl_row(acl)}
 
 
 _COLUMNS: Final = (Column("RESULT", "result"), *ACL_COLUMNS)

@@ -109,8 +109,6 @@ Patience = Annotated[
 DEFAULT_PATIENCE_MS: Final = 10_000
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and show what would be done; change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-NOT_APPLIED: Final = "nothing was changed; say --yes to apply the plan without being asked"
-"""Refusal of `make_sure` for a plan that does more than delete."""
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.")]
 
 

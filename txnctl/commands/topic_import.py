@@ -9,52 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.importing import (
+    Check,
+    ImportFile,
+    PlanAction,
+    Prune,
+    make_sure_of_plan,
+    print_plan,
+    result_of,
+)
 from txnctl.commands.late import remote, sdk
 from txnctl.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
-    NOT_APPLIED,
     DryRun,
     Output,
     Patience,
     Server,
     Yes,
-    make_sure,
 )
-from txnctl.output import NOTHING, Column, OutputFormat, Row, print_list, write
+from txnctl.output import NOTHING, Column, OutputFormat, Row, write
 
 if TYPE_CHECKING:
     from txnctl.commands.declarations import DeclaredTopic, Placed
-
-ImportFile = Annotated[Path, typer.Argument(metavar="FILE", help="TOML file, as export writes it.")]
-Prune = Annotated[bool, typer.Option("--prune", help="Also remove what the file does not declare.")]
-Check = Annotated[
-    bool, typer.Option("--check", help="Show the plan and change nothing; status 1 if there is something to do.")
-]
-AS_DECLARED: Final = "nothing to do: the server is as the file declares"
-
-
-class PlanAction(StrEnum):
-    """Change that an import makes to one thing."""
-
-    ADD = "add"
-    CHANGE = "change"
-    REMOVE = "remove"
-
-
-DONE: Final[Mapping[PlanAction, str]] = {
-    PlanAction.ADD: "added",
-    PlanAction.CHANGE: "changed",
-    PlanAction.REMOVE: "removed",
-}
-"""Past participles of the actions, for results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,15 +168,12 @@ def import_topics(
                 _apply(admin, each, is_trial=True)
         is_trial = dry_run or check
         if planned and not is_trial and not yes:
-            make_sure(map(_words, planned), "Apply this plan?", NOT_APPLIED)
+            make_sure_of_plan(map(_words, planned))
         for each in [] if is_trial else planned:
             with _placed(each):
                 _apply(admin, each, is_trial=False)
-    results = [f"would be {DONE[each.action]}" if is_trial else DONE[each.action] for each in planned]
-    rows = [each.row(result) for each, result in zip(planned, results, strict=True)]
-    print_list([*map(_with_words, rows)] if output is OutputFormat.TABLE else rows, _COLUMNS, output, empty=AS_DECLARED)
-    if check and planned:
-        raise typer.Exit(ExitStatus.PROBLEM)
+    rows = [each.row(result_of(each.action, is_trial=is_trial)) for each in planned]
+    print_plan([*map(_with_words, rows)] if output is OutputFormat.TABLE else rows, _COLUMNS, output, check=check)
 
 
 def _found(admin: sdk.Admin, names: Sequence[str] = ()) -> dict[str, ExistingTopic]:

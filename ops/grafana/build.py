@@ -1,7 +1,7 @@
 """Writes dashboard.json, the dashboard of a server, with Grafana's own library.
 
 The library makes misspelt fields impossible. `make ops-files` runs this script; `make ops` runs it with --check, which
-only checks that the file is up to date. The content of the panels is in panels.py."""
+only checks that the file is up to date. The content of the panels is in `rows`."""
 
 from __future__ import annotations
 

@@ -60,5 +60,10 @@ def rate(metric: str, by: str = "", labels: str = "") -> str:
     return f"sum by (instance{', ' if by else ''}{by}) (rate({chosen(metric, labels)}{WINDOW}))"
 
 
+def rates(metric: str, *labels: str) -> Query:
+    """Return the rate of a metric by labels, with a line and a legend for each of their values."""
+    return Query(rate(metric, ", ".join(labels)), ", ".join(f"{{{{{label}}}}}" for label in labels))
+
+
 def worst(metric: str, by: str = "") -> str:
     return f"max by (instance{', ' if by else ''}{by}) ({chosen(metric)})"

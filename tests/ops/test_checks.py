@@ -63,7 +63,7 @@ FLAWS = (
     Flaw(
         "prometheus/recording.rules.yml", "Producers that were fenced", "Who was fenced", "prometheusrule.yaml is fresh"
     ),
-    Flaw("grafana/panels.py", '"Bugs met"', '"Bugs"', "dashboard.json is fresh"),
+    Flaw("grafana/rows/health.py", '"Bugs met"', '"Bugs"', "dashboard.json is fresh"),
     Flaw("grafana/dashboard.json", '"min(up{', '"min(up{{', "every query of the dashboard"),
     Flaw("systemd/txn-coordinator.service", "ProtectSystem=strict", "ProtectSystm=strict", "systemd understands"),
     Flaw("systemd/txn-coordinator.service", "CapabilityBoundingSet=\n", "", "the services are exposed"),

@@ -1,18 +1,18 @@
-"""Panels about compaction, which `panels` has among those of partitions."""
+"""Panels about compaction, in the row of `endings`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from ops.grafana.kinds import Panel, Query, chosen, rate
+from ops.grafana.kinds import Panel, Query, chosen, rate, rates
 
 COMPACTION: Final[Sequence[Panel]] = (
     Panel(
         "Bytes compacted away",
         "Removed by compaction per second, by topic.",
         "Bps",
-        [Query(rate("txn_compaction_removed_bytes_total", "topic"), "{{topic}}")],
+        [rates("txn_compaction_removed_bytes_total", "topic")],
     ),
     Panel(
         "Compaction that is due",
@@ -28,7 +28,7 @@ COMPACTION: Final[Sequence[Panel]] = (
         "Ended and stopped, records removed, and batches that could not be decoded, per second.",
         "short",
         [
-            Query(rate("txn_compaction_passes_total", "result"), "{{result}}"),
+            rates("txn_compaction_passes_total", "result"),
             Query(rate("txn_compaction_removed_records_total"), "records removed"),
             Query(rate("txn_compaction_unreadable_batches_total"), "unreadable batches"),
         ],

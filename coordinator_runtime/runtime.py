@@ -3,7 +3,7 @@
 Steps of one operation (design 5):
 1. Take a savepoint of all state.
 2. Let the shard decide. Its records are replayed, and its joins are performed the same way, on other shards if need be
-   (`Work`).
+   (`work`).
 3. If anything was refused, restore the savepoint: this operation fails alone. Otherwise stage its records into the open
    commit group, where its reply and effects wait (`commit_groups`).
 4. `CommitGroups.seal` closes the group and hands it to the commit thread. While nothing is being written, that is at
@@ -22,11 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from operator import attrgetter
 from typing import Any
-
-from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.clock import Clock, Timers
@@ -35,7 +32,6 @@ from coordinator_runtime.decision import (
     ArmTimer,
     CancelTimer,
     Coordinator,
-    Decision,
     Effect,
     Operation,
     Record,
@@ -51,6 +47,7 @@ from coordinator_runtime.rows import Rows, StagedRows
 from coordinator_runtime.shard_table import ShardState, ShardTable
 from coordinator_runtime.store import CommitGroup
 from coordinator_runtime.timeline import Journal
+from coordinator_runtime.work import Work
 
 EXPIRE_AGAIN_MS = 1_000
 """Pause before a refused operation of a timer is tried again (ms)."""
@@ -71,81 +68,6 @@ class RuntimeLimits:
 
 
 _shard_of = attrgetter("shard")
-
-
-class Work(Struct, eq=False):
-    """Records, effects and events of an operation with all its joins and attempts, in the order in which they were
-    decided.
-
-    If `perform` is refused, the caller that began the work rolls the journal back."""
-
-    table: ShardTable
-    journal: Journal
-    turn: Turn
-    can_park: bool = False
-    """True if the caller may be made to wait."""
-    # msgspec gives every instance its own copy of these empty lists.
-    records: list[Record] = []
-    events: list[object] = []
-    effects: list[tuple[Effect, ShardKey]] = []
-    """Effects, each with the shard that wants it."""
-    asked: list[ShardKey] = []
-    """Shards asked so far, in order: the last one is deciding, or is the one that refused. Shards changed by a refused
-    attempt are added."""
-
-    def perform(self, operation: Operation, *, is_joined: bool = False) -> object:
-        """Decide, replay, join and try; return the reply. Raises Refused. `is_joined`: part of an operation on another
-        shard."""
-        key, served = operation.shard, self.table.served
-        shard = served.get(key)
-        if shard is None:
-            raise self.table.refusal(key, is_joined=is_joined)
-        self.asked.append(key)
-        decision = operation.decide(shard, self.turn)
-        if decision.records:
-            for record in decision.records:
-                served[record.shard].replay(record.value)
-            self.records += decision.records
-        if decision.events:
-            self.events += decision.events
-        if decision.effects:
-            self.effects += zip(decision.effects, repeat(key))
-        if not decision.joins and not decision.attempts and decision.combine is None:
-            return decision.reply
-        replies = []
-        for join in decision.joins:
-            replies.append(self.perform(join, is_joined=True))  # noqa: PERF401  a comprehension costs a function call
-        if decision.attempts:
-            replies += map(self._try, decision.attempts)
-        if decision.combine is not None:
-            return decision.combine(replies)
-        for reply in reversed(replies):
-            if reply is not None:
-                return reply
-        return decision.reply
-
-    @property
-    def shards(self) -> set[ShardKey]:
-        """Shards whose state was read or changed."""
-        return {*self.asked, *[record.shard for record in self.records]}
-
-    def must_wait(self, refusal: Refused) -> bool:
-        """Return True if the call met a transaction that is being completed, and may wait for its end."""
-        return self.can_park and refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
-
-    def _try(self, attempt: Operation) -> object:
-        """Return the reply, or the refusal. A refused attempt leaves no change behind."""
-        position = self.journal.position()
-        records, events, effects = len(self.records), len(self.events), len(self.effects)
-        try:
-            return self.perform(attempt)
-        except Refused as refusal:
-            if self.must_wait(refusal):
-                raise
-            self.journal.roll_back(position)
-            self.asked += [record.shard for record in self.records[records:]]
-            del self.records[records:], self.events[events:], self.effects[effects:]
-            return refusal
 
 
 class Runtime:
@@ -299,7 +221,7 @@ class Runtime:
         are durable.
 
         Each effect comes with the shard that wants it. Unlike `write`, this checks no limit. The caller has asked
-        `room_bytes` in the same step of the loop, which returns 0 once the store has failed, and stages no more.
+        `bytes_left` in the same step of the loop, which returns 0 once the store has failed, and stages no more.
 
         Errors: UnknownOutcome (the store failed underneath). Raises a bug of ours; then nothing was written."""
         savepoint, rows = self.journal.position(), StagedRows()
@@ -530,46 +452,3 @@ def _attempt_if_allowed(
 
 def _stopping() -> Refused:
     return Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is stopping; try again shortly")
-
-
-def write_checked(
-    runtime: Runtime,
-    operation: Operation,
-    context: CallContext,
-    *,
-    check: Pending[Any] | None,
-    park_key: Hashable,
-    ask_again: Callable[[], object] | None = None,
-) -> Pending[Any]:
-    """Perform an operation as `Runtime.write` does, once its check, which is computed elsewhere, is settled.
-
-    An error of the check is the answer, and nothing is written. `check` None: the operation was checked before.
-
-    A caller that sends several requests without waiting for answers relies on their order. So an operation whose check
-    is under way waits in the queue of its key (`parking.py`), and later calls with the same key wait behind it. The end
-    of a transaction cannot overtake its records.
-
-    A caller that must not be kept waiting (`refuse_concurrent`) still waits for the check, because every repetition
-    would begin it again. Only then is its operation performed."""
-    if check is None:
-        return runtime.write(operation, context, park_key=park_key, ask_again=ask_again)
-    if context.refuse_concurrent and not check.is_settled:
-
-        def write_now(_checked: object) -> Pending[Any]:
-            if ask_again is not None:
-                ask_again()
-            return runtime.write(operation, context, park_key=park_key)
-
-        return check.then(write_now)
-
-    def decide(shard: Any, turn: Turn) -> Decision:  # noqa: ANN401  as `Operation.decide`
-        if not check.is_settled:
-            # No caller sees this text: the refusal parks the call.
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the payload is still being checked; try again")
-        check.result()
-        return operation.decide(shard, turn)
-
-    written = runtime.write(Operation(operation.shard, decide), context, park_key=park_key, ask_again=ask_again)
-    if not check.is_settled:
-        check.on_settled(lambda _checked: runtime.parking.retry(park_key))
-    return written

@@ -27,6 +27,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.hashing import MEMBER_PREFIX, coordinator_key
 from coordinator_protocol.names import check_partition, check_partitions, check_transactional_id
 from coordinator_protocol.producers import is_plain
+from coordinator_runtime.checked_writes import write_checked
 from coordinator_runtime.decision import (
     CATALOG_KEY,
     CheckInTheWay,
@@ -54,7 +55,7 @@ from coordinator_runtime.ports import (
     require,
     require_by_id,
 )
-from coordinator_runtime.runtime import Runtime, write_checked
+from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from partition_log.batch_checks import BatchChecks
 from partition_log.batches import LogDamaged

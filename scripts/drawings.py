@@ -151,7 +151,7 @@ COMMIT: Final[tuple[Message | str, ...]] = (
     Message(
         "runtime",
         "runtime",
-        ("coordinator_runtime.runtime:Work.perform", "coordinator_runtime.runtime:Runtime._conclude"),
+        ("coordinator_runtime.work:Work.perform", "coordinator_runtime.runtime:Runtime._conclude"),
         "replays, then stages",
     ),
     "end",

@@ -19,6 +19,7 @@ from coordinator_protocol.hashing import coordinator_key
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.names import check_group_id, check_partition, check_partitions, check_transactional_id
+from coordinator_runtime.checked_writes import write_checked
 from coordinator_runtime.decision import (
     CATALOG_KEY,
     Decision,
@@ -45,7 +46,7 @@ from coordinator_runtime.ports import (
     require,
     require_by_id,
 )
-from coordinator_runtime.runtime import Runtime, write_checked
+from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.transact import (
     NO_OFFSET,
     PlacedBatches,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.checked_writes import write_checked
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_runtime.runtime import write_checked
 from tests.runtime.ledger import Ledger, put
 
 BOTH = pytest.mark.parametrize("refuse_concurrent", [False, True])

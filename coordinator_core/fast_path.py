@@ -69,13 +69,14 @@ from group_coordinator.committed.offsets import Offsets
 from group_coordinator.committed.state import OffsetCommitted
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.shard import GroupShard
-from partition_log import rules
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
 from partition_log.partition_state import PartitionDraft
 from partition_log.requests import ProduceResult
-from partition_log.rules import AppendVerdict, MarkerVerdict
+from partition_log.rules import appending, marking
+from partition_log.rules.appending import AppendVerdict
+from partition_log.rules.marking import MarkerVerdict
 from partition_log.transacted import in_transaction
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Ended
@@ -359,7 +360,7 @@ class FastPath:
             require(self._parts.authorizer, context, Permission.DESCRIBE, ResourceType.TOPIC, placed.ref.topic)
             entry = self._target(placed)[1].entry(current.producer_id)
             producer_id, producer_epoch = current.producer_id, current.producer_epoch
-            rules.check_last_sequence(
+            appending.check_last_sequence(
                 entry, producer_id=producer_id, producer_epoch=producer_epoch, last_sequence=sequence
             )
         csn = self._next_csn()
@@ -373,7 +374,7 @@ class FastPath:
                 raise NotCommon
             _placed, draft = self._target(placed)
             entry, forgotten = draft.entry(marker.producer_id), draft.head.forgotten
-            if rules.judge_marker(entry, marker, forgotten=forgotten) is not _APPEND_MARKER:
+            if marking.judge_marker(entry, marker, forgotten=forgotten) is not _APPEND_MARKER:
                 raise NotCommon
             drafts.append(draft)
         settled = []
@@ -544,24 +545,24 @@ class FastPath:
 def _may_append_and_end(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
     """Return True if a batch and the marker behind it are appended, and nothing else happens. The transaction
     coordinator has admitted the batch. It must be appended before the producer's next batch is judged. Raises Refused
-    as `rules.judge_append` and `rules.judge_marker`."""
+    as `appending.judge_append` and `marking.judge_marker`."""
     entry, head = draft.entry(marker.producer_id), draft.head
     return (
         (entry is None or entry.open_transaction is None)
-        and rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is _APPEND
-        and rules.judge_marker(entry, marker, forgotten=head.forgotten) is _APPEND_MARKER
+        and appending.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is _APPEND
+        and marking.judge_marker(entry, marker, forgotten=head.forgotten) is _APPEND_MARKER
     )
 
 
 def _admits(draft: PartitionDraft, batch: BatchHeader) -> bool | None:
     """Return True if a batch of an open transaction is appended at once. False means that the transaction coordinator
     must admit it first; None means that something else happens. It must be appended before the producer's next batch is
-    judged. Raises Refused as `rules.judge_append`."""
+    judged. Raises Refused as `appending.judge_append`."""
     entry, log_start_offset = draft.entry(batch.producer_id), draft.head.log_start_offset
-    verdict = rules.judge_append(entry, batch, is_admitted=False, log_start_offset=log_start_offset)
+    verdict = appending.judge_append(entry, batch, is_admitted=False, log_start_offset=log_start_offset)
     if verdict is not _ADMIT:
         return True if verdict is _APPEND else None
-    verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=log_start_offset)
+    verdict = appending.judge_append(entry, batch, is_admitted=True, log_start_offset=log_start_offset)
     return False if verdict is _APPEND else None
 
 

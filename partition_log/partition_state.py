@@ -25,9 +25,9 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome, encode_tail, marker_row
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.timeline import Journal, TimelineMap
-from partition_log import rules
 from partition_log.catalog.settings import FOR_EVER
 from partition_log.records import PartitionGrew, RowsAppended
+from partition_log.rules import appending, indexing, marking
 from partition_log.state import (
     NO_OFFSET,
     AbortedTransaction,
@@ -170,7 +170,7 @@ class PartitionDraft:
         if producer_id != NO_PRODUCER_ID:
             # Same as `entry`, without a call: batches and markers are the most frequent changes.
             entry = self._entries.get(producer_id) or self._partition.producers.get(producer_id)
-            after = self._entries[producer_id] = rules.entry_after_append(
+            after = self._entries[producer_id] = appending.entry_after_append(
                 entry,
                 batch,
                 base_offset=offset,
@@ -201,7 +201,7 @@ class PartitionDraft:
         rest_of_header, payload = offsetless
         place = pack_place(offset, HEADER_BYTES_COUNTED + len(payload), self.head.leadership.epoch)
         row = b"".join((place, rest_of_header, payload, encode_tail(marker, offset, self._now_ms)))
-        self._entries[marker.producer_id] = rules.entry_left_by(marker, offset, self._now_ms)
+        self._entries[marker.producer_id] = marking.entry_left_by(marker, offset, self._now_ms)
         marker_offset = offset + batch.record_count + batch.hole_count
         self._end_offset = marker_offset + 1
         self.rows.append((marker_offset, row))
@@ -235,7 +235,7 @@ class PartitionDraft:
             behind=last_row,
         )
         self.rows.append((offset, row))
-        self._entries[producer_id] = rules.entry_after_marker(entry, marker, now_ms=self._now_ms)
+        self._entries[producer_id] = marking.entry_after_marker(entry, marker, now_ms=self._now_ms)
         self._outcome = marker.outcome
         self._marker_bytes += len(row) - len(last_row)
         self._marker_count += 1
@@ -260,7 +260,7 @@ class PartitionDraft:
             before.marker_count + self._marker_count,
             before.abort_count + (aborted is not None),
         )
-        index, stretches = rules.index_after(head, self.rows, totals, self._newest_ms, self._config, self._now_ms)
+        index, stretches = indexing.index_after(head, self.rows, totals, self._newest_ms, self._config, self._now_ms)
         extended = replace(
             head,
             log_end_offset=end_offset,

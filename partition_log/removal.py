@@ -36,7 +36,7 @@ from partition_log.catalog.state import PlacedPartition
 from partition_log.fetch import DamageWatch
 from partition_log.records import RemovalCause, RowsRemoved
 from partition_log.retention import due_offset
-from partition_log.rules import finish_ahead_of_time
+from partition_log.rules.indexing import finish_ahead_of_time
 from partition_log.shard import LogShard
 from partition_log.state import MovedLogStart, PartitionHead
 from partition_log.stretches import stretches

@@ -31,7 +31,6 @@ from coordinator_runtime.expiration import START, Progress, first_sweep, next_sw
 from coordinator_runtime.incarnation import FIRST, Incarnation
 from coordinator_runtime.ports import NO_LEASES, EndIdentity, OffsetLeases, OpenInPartition, UnfinishedTransaction
 from coordinator_runtime.timeline import Journal, TimelineMap
-from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
 from partition_log.compaction_steps import CompactionStep, from_log_start, head_after
 from partition_log.leadership import head_of_new, raised
@@ -56,7 +55,9 @@ from partition_log.records import (
     RowsCompacted,
     StretchFinished,
 )
-from partition_log.rules import AppendVerdict, MarkerVerdict
+from partition_log.rules import appending, excluding, indexing, marking, removing
+from partition_log.rules.appending import AppendVerdict
+from partition_log.rules.marking import MarkerVerdict
 from partition_log.state import (
     NO_COORDINATOR_SHARD,
     NO_OFFSET,
@@ -123,13 +124,13 @@ class LogShard:
         return sorted(found, key=lambda opened: opened.first_offset)
 
     def durable_exclusions(self, ordinal: int, unfinished: Iterable[UnfinishedTransaction]) -> Mapping[int, int]:
-        """Return the exclusions of a snapshot of this moment in a partition, as `rules.exclusions` does. `unfinished`:
-        transactions that may have records here. Raises Refused likewise."""
+        """Return the exclusions of a snapshot of this moment in a partition, as `excluding.exclusions` does.
+        `unfinished`: transactions that may have records here. Raises Refused likewise."""
         partition, head = self._partitions.durable(ordinal), self._heads.durable(ordinal)
         if partition is None or head is None:
             return {}
         opened, entry_of = partition.ongoing.durable_copy(), partition.producers.durable
-        return rules.exclusions(opened, unfinished, entry_of, head.log_start_offset, head.forgotten)
+        return excluding.exclusions(opened, unfinished, entry_of, head.log_start_offset, head.forgotten)
 
     def open_transactions(self, ordinal: int) -> list[OpenInPartition]:
         """Return transactions with records in a partition and no marker, live state, by first offset; none if there is
@@ -162,8 +163,8 @@ class LogShard:
     # Deciding
 
     def decide_append(self, turn: Turn, *, append: Append) -> Decision:
-        """Append a client's batch. The reply is Appended. Raises Refused as `rules.judge_append` and
-        `rules.check_timestamp`, and UNKNOWN_TOPIC_OR_PARTITION."""
+        """Append a client's batch. The reply is Appended. Raises Refused as `appending.judge_append` and
+        `appending.check_timestamp`, and UNKNOWN_TOPIC_OR_PARTITION."""
         draft, batch = self._draft(append, turn), append.header
         entry, log_start_offset = draft.entry(batch.producer_id), draft.head.log_start_offset
         judge = partial(_judge, entry, append, log_start_offset, turn)
@@ -206,10 +207,10 @@ class LogShard:
                 draft.append(append.header, append.offsetless, coordinator_shard)
         entry = draft.entry(producer_id)
         if entry is None or entry.open_transaction is None:
-            raise rules.outside_of_transaction()
+            raise appending.outside_of_transaction()
         first_offset = entry.open_transaction.first_offset
         if marker is not None:
-            judged = rules.judge_marker(entry, marker, forgotten=draft.head.forgotten)
+            judged = marking.judge_marker(entry, marker, forgotten=draft.head.forgotten)
             assert judged is MarkerVerdict.APPEND, "the outcome of an open transaction was decided a moment ago"
             draft.end(marker)
         if not draft.rows:
@@ -233,12 +234,12 @@ class LogShard:
 
     def decide_marker(self, turn: Turn, *, ordinal: int, marker: Marker) -> Decision:
         """End a transaction in a partition. No reply. Success for a deleted partition, because the records that the
-        marker would decide on are gone. Raises Refused as `rules.judge_marker`."""
+        marker would decide on are gone. Raises Refused as `marking.judge_marker`."""
         draft = self.draft(ordinal, turn.now_ms)
         if draft is None:
             return Decision()
         entry, forgotten = draft.entry(marker.producer_id), draft.head.forgotten
-        if rules.judge_marker(entry, marker, forgotten=forgotten) is not MarkerVerdict.APPEND:
+        if marking.judge_marker(entry, marker, forgotten=forgotten) is not MarkerVerdict.APPEND:
             return Decision()
         draft.end(marker)
         record, grew = draft.record()
@@ -246,7 +247,7 @@ class LogShard:
         if marker.is_last:
             # No Transact of this producer is repeated, so the offset of its records need not be remembered.
             ((_producer_id, ended),) = record.producers
-            after = rules.head_after_forgetting(record.head, (ended,))
+            after = removing.head_after_forgetting(record.head, (ended,))
             # Markers may arrive in another order than their csns were assigned.
             raised = ((marker.coordinator_shard, after.forgotten.csn_of(marker.coordinator_shard)),)
             records += (Record(self.key, ProducersForgotten(ordinal, (marker.producer_id,), after, raised)),)
@@ -269,7 +270,7 @@ class LogShard:
         transaction here, or the partition was deleted."""
         partition = self._partitions.get(ordinal)
         entry = None if partition is None else partition.producers.get(producer_id)
-        sealed = rules.seal(entry, producer_epoch)
+        sealed = appending.seal(entry, producer_epoch)
         if sealed is None:
             return Decision()
         return Decision(records=(Record(self.key, ProducerSealed(ordinal, producer_id, sealed)),))
@@ -277,10 +278,10 @@ class LogShard:
     def decide_check_last_sequence(
         self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int
     ) -> Decision:
-        """Reply with nothing, or refuse as `rules.check_last_sequence`."""
+        """Reply with nothing, or refuse as `appending.check_last_sequence`."""
         partition = self._partitions.get(ordinal)
         entry = None if partition is None else partition.producers.get(producer_id)
-        rules.check_last_sequence(
+        appending.check_last_sequence(
             entry, producer_id=producer_id, producer_epoch=producer_epoch, last_sequence=last_sequence
         )
         return Decision()
@@ -324,19 +325,19 @@ class LogShard:
     def _forgetting(self, ordinal: int, entries: Mapping[int, ProducerEntry]) -> ProducersForgotten:
         head = self._heads.get(ordinal)
         assert head is not None, f"partition {ordinal} has no head"
-        after = rules.head_after_forgetting(head, entries.values())
+        after = removing.head_after_forgetting(head, entries.values())
         known = set(head.forgotten.csns)
         raised = [each for each in after.forgotten.csns if each not in known]
-        return ProducersForgotten(ordinal, tuple(entries), after, raised, rules.remembered_ends(entries))
+        return ProducersForgotten(ordinal, tuple(entries), after, raised, removing.remembered_ends(entries))
 
     def decide_move_log_start(self, ordinal: int, wanted: int, cause: RemovalCause) -> Decision:
         """Let the log of a partition begin at an offset, or as near to it as its last stable offset and leases allow.
-        The reply is a `MovedLogStart`. Raises Refused as `rules.move_log_start`, and UNKNOWN_TOPIC_OR_PARTITION."""
+        The reply is a `MovedLogStart`. Raises Refused as `removing.move_log_start`, and UNKNOWN_TOPIC_OR_PARTITION."""
         head, durable = self._heads.get(ordinal), self._heads.durable(ordinal)
         if head is None:
             raise _unknown()
         high_watermark = 0 if durable is None else durable.log_end_offset
-        moved = rules.move_log_start(
+        moved = removing.move_log_start(
             head, wanted, high_watermark=high_watermark, leased_from=self._leases.oldest(ordinal)
         )
         offsets = moved.log_start_offset - head.log_start_offset
@@ -348,9 +349,10 @@ class LogShard:
 
     def decide_finish_stretch(self, ordinal: int, turn: Turn, *, for_compaction: bool = False) -> Decision:
         """Finish the index entry at the end of a partition's log, with the current time. Without `for_compaction` only
-        if nothing else shows its age (`rules.finish_ahead_of_time`). No reply. Does nothing in a deleted partition."""
+        if nothing else shows its age (`indexing.finish_ahead_of_time`). No reply. Does nothing in a deleted
+        partition."""
         head = self._heads.get(ordinal)
-        finish = rules.finish_unfinished if for_compaction else rules.finish_ahead_of_time
+        finish = indexing.finish_unfinished if for_compaction else indexing.finish_ahead_of_time
         finished = None if head is None else finish(head, turn.now_ms)
         if finished is None:
             return Decision()
@@ -447,12 +449,12 @@ class LogShard:
 def _judge(
     entry: ProducerEntry | None, append: Append, log_start_offset: int, turn: Turn, *, is_admitted: bool
 ) -> AppendVerdict | CachedBatch:
-    """Return the verdict on a batch. Raises Refused as `rules.judge_append`, and as `rules.check_timestamp` and
-    `rules.check_size` if the batch would be appended."""
-    verdict = rules.judge_append(entry, append.header, is_admitted=is_admitted, log_start_offset=log_start_offset)
+    """Return the verdict on a batch. Raises Refused as `appending.judge_append`, and as `appending.check_timestamp` and
+    `appending.check_size` if the batch would be appended."""
+    verdict = appending.judge_append(entry, append.header, is_admitted=is_admitted, log_start_offset=log_start_offset)
     if verdict is AppendVerdict.APPEND:
-        rules.check_timestamp(append.header, turn.now_ms, append.timestamp_after_max_ms)
-        rules.check_size(append.header, len(append.offsetless[1]), append.batch_bytes_max)
+        appending.check_timestamp(append.header, turn.now_ms, append.timestamp_after_max_ms)
+        appending.check_size(append.header, len(append.offsetless[1]), append.batch_bytes_max)
     return verdict
 
 
@@ -490,7 +492,7 @@ class PartitionMarkers:
 
     def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
         """Make the operation that ends the transaction in a partition. Idempotent by csn. Success for a deleted
-        partition, once the deletion is durable. Refuses as `rules.judge_marker`."""
+        partition, once the deletion is durable. Refuses as `marking.judge_marker`."""
         placed = self._catalog.placed(ordinal)
         if placed is None:
             return once_durable(CATALOG_KEY)

@@ -1,4 +1,4 @@
-"""Rules for a batch or a marker in a partition: pure decisions on frozen values.
+"""Rules for a batch of a client in a partition.
 
 The order of the checks is part of the contract.
 
@@ -9,13 +9,11 @@ The order of the checks is part of the contract.
   a bug (KAFKA-19690).
 4. Membership comes before sequences, so that every record belongs to a transaction that will end it.
 
-Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of the `last_marker` rows; spec transactions
-2.9.
+Source: spec log-and-runtime 1.3; spec transactions 2.9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -24,36 +22,19 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import (
     HEADER_BYTES,
     NO_PRODUCER_ID,
-    NO_TIMESTAMP_MS,
     BatchHeader,
     Encoding,
-    decode_header,
-    split_row,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.marker import Marker
 from coordinator_protocol.producers import SEQUENCE_MAX, is_plain, next_sequence
-from coordinator_protocol.snapshots import OpenedExclusions
-from coordinator_runtime.ports import EndIdentity, UnfinishedTransaction
 from partition_log.catalog.settings import FOR_EVER
 from partition_log.state import (
     BATCHES_CACHED_MAX,
-    HIGH_WATERMARK,
     NO_COORDINATOR_EPOCH,
-    NO_COORDINATOR_SHARD,
-    NO_OFFSET,
     CachedBatch,
     ForgottenProducers,
-    IndexEntry,
-    IndexProgress,
-    LastMarker,
-    LogTotals,
-    MovedLogStart,
     OpenTransaction,
-    PartitionConfig,
-    PartitionHead,
     ProducerEntry,
-    RememberedEnd,
 )
 
 _HALF_CIRCLE: Final = SEQUENCE_MAX >> 1
@@ -74,19 +55,8 @@ class AppendVerdict(Enum):
     transaction here, or it lies outside all transactions under a producer id that may belong to a transactional id."""
 
 
-class MarkerVerdict(Enum):
-    """Verdict on a marker that is not refused. Only APPEND writes; the others succeed without a write."""
-
-    APPEND = "append"
-    REPEATED = "repeated"
-    """This very marker is in the log already."""
-    STALE = "stale"
-    """The marker belongs to an older transaction, which has ended here."""
-
-
-# Module-level aliases for the fast path: enum attribute lookup is slow on CPython 3.11.
+# Module-level alias for the fast path: enum attribute lookup is slow on CPython 3.11.
 _APPEND: Final = AppendVerdict.APPEND
-_APPEND_MARKER: Final = MarkerVerdict.APPEND
 
 
 def judge_append(
@@ -308,114 +278,6 @@ def outside_of_transaction() -> Refused:
     )
 
 
-def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten: ForgottenProducers) -> MarkerVerdict:
-    """Decide on a marker. A marker for an unknown producer is appended, because it may be all that fences a late batch.
-    It is stale if its csn is not newer than the newest forgotten one of its coordinator shard. Then the producer may
-    have been forgotten with this very marker: it has nothing open, and the log must not hold the marker twice.
-
-    Raises Refused: TRANSACTION_COORDINATOR_FENCED; INVALID_TXN_STATE where a marker contradicts the log, which no
-    correct coordinator sends."""
-    if entry is None:
-        return MarkerVerdict.STALE if marker.csn <= forgotten.csn_of(marker.coordinator_shard) else _APPEND_MARKER
-    if marker.coordinator_shard != entry.coordinator_shard != NO_COORDINATOR_SHARD:
-        # Neither coordinator epochs nor csns of two shards can be compared.
-        raise _contradiction(marker, f"the producer belongs to coordinator shard {entry.coordinator_shard}")
-    if marker.coordinator_epoch < entry.coordinator_epoch:
-        raise Refused(
-            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-            f"the marker comes from coordinator epoch {marker.coordinator_epoch}, and epoch {entry.coordinator_epoch} "
-            "has taken over; stop sending",
-        )
-    if entry.last_marker is not None and marker.csn <= entry.last_marker.csn:
-        return _judge_seen(entry.last_marker, marker)
-    if marker.csn <= entry.forgotten_csn:
-        # A csn is assigned when the outcome is decided, so after the last record of its transaction. This one was
-        # assigned, written and forgotten before the producer's first known record. Where the epoch stays (client
-        # version 1), nothing else shows that it belongs to an older transaction.
-        return MarkerVerdict.STALE
-    if entry.open_transaction is None:
-        return _APPEND_MARKER if marker.txn_epoch >= entry.epoch else MarkerVerdict.STALE
-    if marker.txn_epoch > entry.epoch:
-        raise _contradiction(marker, f"the transaction of epoch {entry.epoch} is open here and its marker is missing")
-    return _APPEND_MARKER if marker.txn_epoch == entry.epoch else MarkerVerdict.STALE
-
-
-def _judge_seen(last: LastMarker, marker: Marker) -> MarkerVerdict:
-    if marker.csn < last.csn:
-        return MarkerVerdict.STALE
-    if marker.txn_epoch != last.txn_epoch or marker.outcome is not last.outcome:
-        raise _contradiction(marker, f"it ended epoch {last.txn_epoch} with {last.outcome.name} before")
-    return MarkerVerdict.REPEATED
-
-
-def _contradiction(marker: Marker, what: str) -> Refused:
-    return Refused(
-        ErrorCode.INVALID_TXN_STATE,
-        f"marker {marker.csn} of coordinator shard {marker.coordinator_shard} ({marker.outcome.name}, producer "
-        f"{marker.producer_id}, epoch {marker.txn_epoch}) contradicts the log: {what}. This is a defect of the "
-        "coordinator",
-    )
-
-
-def entry_after_marker(entry: ProducerEntry | None, marker: Marker, *, now_ms: int) -> ProducerEntry:
-    """Return the producer's entry once the marker is appended. A marker that raises the epoch restarts the sequences.
-    With one that does not (client version 1) they continue."""
-    epoch, first_offset = marker.next_epoch, NO_OFFSET
-    batches: tuple[CachedBatch, ...] = ()
-    if entry is not None:
-        batches = entry.batches if epoch <= entry.epoch else ()
-        epoch = max(entry.epoch, epoch)
-        if entry.open_transaction is not None:
-            first_offset = entry.open_transaction.first_offset
-    return ProducerEntry(
-        epoch=epoch,
-        coordinator_epoch=marker.coordinator_epoch,
-        last_append_ms=now_ms,
-        batches=batches,
-        last_marker=LastMarker(marker.txn_epoch, marker.outcome, marker.csn, first_offset),
-        coordinator_shard=marker.coordinator_shard,
-    )
-
-
-def entry_left_by(marker: Marker, first_offset: int, now_ms: int) -> ProducerEntry:
-    """Return the same as `entry_after_marker`, for a marker that raises the epoch and ends a transaction that begins at
-    this offset. Nothing of the entry before remains. Called once per partition for each transaction that arrives as a
-    whole."""
-    last_marker = LastMarker(marker.txn_epoch, marker.outcome, marker.csn, first_offset)
-    return ProducerEntry(
-        marker.next_epoch,
-        marker.coordinator_epoch,
-        now_ms,
-        (),
-        None,
-        last_marker,
-        False,
-        0,
-        marker.coordinator_shard,
-    )
-
-
-def head_after_forgetting(head: PartitionHead, forgotten: Iterable[ProducerEntry]) -> PartitionHead:
-    """Return the positions of the partition once these producers, which have nothing open, are forgotten. Their newest
-    csns are kept per coordinator shard, so that late markers are still recognised."""
-    csns = dict(head.forgotten.csns)
-    for entry in forgotten:
-        assert entry.open_transaction is None, "an open transaction needs its producer until its marker"
-        if entry.last_marker is not None:
-            csns[entry.coordinator_shard] = max(csns.get(entry.coordinator_shard, 0), entry.last_marker.csn)
-    return replace(head, forgotten=ForgottenProducers(head.log_end_offset, tuple(sorted(csns.items()))))
-
-
-def remembered_ends(forgotten: Mapping[int, ProducerEntry]) -> tuple[RememberedEnd, ...]:
-    """Return the ends that stay known of forgotten producers: the first offsets of their last transactions, if those
-    had records here."""
-    return tuple(
-        RememberedEnd(EndIdentity(entry.coordinator_shard, marker.csn, producer_id), marker.first_offset)
-        for producer_id, entry in forgotten.items()
-        if (marker := entry.last_marker) is not None and marker.first_offset != NO_OFFSET
-    )
-
-
 def check_last_sequence(
     entry: ProducerEntry | None, *, producer_id: int, producer_epoch: int, last_sequence: int
 ) -> None:
@@ -432,142 +294,3 @@ def check_last_sequence(
         f"producer {producer_id} says that it last sent sequence {last_sequence}, and the log holds {held}: a batch "
         "was lost or refused; abort the transaction and send it again",
     )
-
-
-def move_log_start(head: PartitionHead, wanted: int, *, high_watermark: int, leased_from: int | None) -> MovedLogStart:
-    """Return the log start as near to the wanted offset as the last stable offset and leases allow. It never goes back.
-    `leased_from`: first offset that a lease holds.
-
-    Raises Refused OFFSET_OUT_OF_RANGE."""
-    offset = high_watermark if wanted == HIGH_WATERMARK else wanted
-    if not 0 <= offset <= high_watermark:
-        raise Refused(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"records cannot be deleted up to offset {offset}: choose one from {head.log_start_offset} to the high "
-            f"watermark {high_watermark}, or {HIGH_WATERMARK} for that",
-        )
-    start, stable = head.log_start_offset, head.last_stable_offset
-    due = max(start, min(offset, stable))
-    allowed = due if leased_from is None else min(due, leased_from)
-    held_back = ""
-    if max(start, allowed) < offset:
-        held_back = (
-            f"a transaction that began at offset {stable} is open: try again when it has ended; `txnctl explain` tells "
-            "whose it is"
-            if allowed == stable
-            else f"a reader holds what lies from offset {leased_from} on: try again when it is done"
-        )
-    return MovedLogStart(max(start, allowed), held_back, due)
-
-
-def index_after(
-    head: PartitionHead,
-    rows: Sequence[tuple[int, bytes]],
-    totals: LogTotals,
-    newest_ms: int,
-    config: PartitionConfig,
-    now_ms: int,
-) -> tuple[IndexProgress, Sequence[IndexEntry]]:
-    """Return the progress at the end of the log after several rows, each with its last offset, and the index entries
-    that they finished. `totals` and `newest_ms`, the largest timestamp of a record, are those of the log with all of
-    these rows."""
-    index = head.index
-    size_bytes = index.size_bytes + totals.size_bytes - head.totals.size_bytes
-    batch_count = index.batch_count + len(rows)
-    if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
-        return IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms), ()
-    return stretches_after(head, rows, totals=totals, config=config, now_ms=now_ms)
-
-
-def stretches_after(
-    head: PartitionHead,
-    rows: Iterable[tuple[int, bytes]],
-    *,
-    totals: LogTotals,
-    config: PartitionConfig,
-    now_ms: int,
-) -> tuple[IndexProgress, list[IndexEntry]]:
-    """Do the work of `index_after` row by row, for rows that finish one or more index entries."""
-    index, counted, aborts = head.index, head.totals, totals.abort_count - head.totals.abort_count
-    finished: list[IndexEntry] = []
-    for last_offset, row in rows:
-        batch, tail = split_row(row)
-        header = decode_header(batch)
-        newest_ms, is_marker = index.max_timestamp_ms, header.is_control
-        marker_count = 1 if is_marker or tail is not None else 0
-        # Markers are not records: a search by time must not end at one.
-        if not is_marker and newest_ms < header.max_timestamp_ms:
-            newest_ms = header.max_timestamp_ms
-        counted = LogTotals(
-            counted.size_bytes + len(row),
-            counted.record_count + (0 if is_marker else header.record_count),
-            counted.marker_count + marker_count,
-            counted.abort_count + aborts * marker_count,
-        )
-        size_bytes, batch_count = index.size_bytes + len(row), index.batch_count + 1
-        if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
-            index = IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms)
-        else:
-            finished.append(IndexEntry(index.first_offset, last_offset, newest_ms, now_ms, counted))
-            index = IndexProgress(last_offset + 1, 0, 0, newest_ms)
-    assert counted == totals, "the rows are what the totals count"
-    return index, finished
-
-
-def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, IndexEntry] | None:
-    """Finish the index entry at the end of a log, if only the clock can tell how old the end is. That is so if there
-    are rows, and the newest timestamp lies ahead of the clock or is missing. Return the new head and the entry, or None
-    if nothing changes."""
-    if NO_TIMESTAMP_MS < head.index.max_timestamp_ms <= now_ms:
-        return None
-    return finish_unfinished(head, now_ms)
-
-
-def finish_unfinished(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, IndexEntry] | None:
-    """Finish the index entry at the end of a log. Return the new head and the entry. None if there are no rows, or all
-    of them lie before the log start. No index row is ever written there again."""
-    index = head.index
-    if not index.batch_count or head.log_start_offset >= head.log_end_offset:
-        return None
-    end_offset = head.log_end_offset
-    stretch = IndexEntry(index.first_offset, end_offset - 1, index.max_timestamp_ms, now_ms, head.totals)
-    return replace(head, index=IndexProgress(end_offset, 0, 0, index.max_timestamp_ms)), stretch
-
-
-def exclusions(
-    opened: Mapping[int, int],
-    unfinished: Iterable[UnfinishedTransaction],
-    entry_of: Callable[[int], ProducerEntry | None],
-    log_start_offset: int,
-    forgotten: ForgottenProducers,
-) -> Mapping[int, int]:
-    """Return the exclusions of a snapshot in one partition: by producer id, the first offset of its excluded
-    transaction. A transaction is excluded if it is open there, or has its marker there and is not finished elsewhere.
-    The log start stands in for a first offset that is no longer known. All arguments are one reading of durable state.
-    `opened`: producer ids by first offset; the answer keeps it.
-
-    Raises Refused COORDINATOR_LOAD_IN_PROGRESS where the partition may have forgotten a producer whose transaction is
-    not finished elsewhere. Excluding everything of that producer would hide its earlier transactions, and excluding
-    nothing might show this one in part. Source: spec log-and-runtime 2.4, Algorithm S, step 3."""
-    marked: dict[int, int] = {}
-    for each in unfinished:
-        entry = entry_of(each.producer_id)
-        if entry is None:
-            # Forgotten with its marker, or never here. Everything that such a producer wrote is in this transaction.
-            if each.writes_once:
-                marked.setdefault(each.producer_id, log_start_offset)
-            elif each.csn <= forgotten.csn_of(each.coordinator_shard):
-                raise Refused(
-                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                    f"the transaction of producer id {each.producer_id} has been decided for longer than a partition "
-                    "remembers producers, and is not finished everywhere: try again, or load the shards it waits for",
-                )
-            continue
-        last = entry.last_marker
-        is_this = last is not None and (entry.coordinator_shard, last.csn) == (each.coordinator_shard, each.csn)
-        if last is not None and is_this and last.first_offset != NO_OFFSET:
-            marked.setdefault(each.producer_id, last.first_offset)
-    if not marked:
-        return OpenedExclusions(opened)
-    # A producer may have both. Its open transaction counts then.
-    return marked | dict(zip(opened.values(), opened, strict=True))

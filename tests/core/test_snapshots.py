@@ -21,7 +21,7 @@ from partition_log.codec import log_key
 from partition_log.leadership import Diverged
 from partition_log.leases import LEASE_MS_MAX, LEASES_MAX
 from partition_log.requests import Fetch, FetchItem
-from partition_log.rules import exclusions
+from partition_log.rules.excluding import exclusions
 from partition_log.snapshots import ReleaseSnapshot, RenewSnapshot, TakeSnapshot
 from partition_log.state import ForgottenProducers, Isolation, LastMarker, ProducerEntry
 from tests.core.snapshot_history import STEPS, Shown, SnapshotHistory, Step, by_transaction, scan_in, torn

@@ -8,8 +8,8 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.ports import CallContext, PartitionName
-from partition_log import rules
 from partition_log.requests import Produce, ProduceResult
+from partition_log.rules import appending
 from tests.log.driven_log import (
     ABORT,
     COMMIT,
@@ -63,7 +63,7 @@ def test_a_defect_is_nobodys_result_and_appends_nothing(
 
     before = driven.state()
     with monkeypatch.context() as patched:
-        patched.setattr(rules, "judge_append", broken)
+        patched.setattr(appending, "judge_append", broken)
         with pytest.raises(KeyError, match="a bug of ours"):
             produce(driven, *((partition, Batch()) for partition in partitions))
     assert driven.state() == before

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import SEQUENCE_MAX
-from partition_log.rules import AppendVerdict, check_last_sequence, entry_after_append, judge_append
+from partition_log.rules.appending import AppendVerdict, check_last_sequence, entry_after_append, judge_append
 from partition_log.state import CachedBatch, ForgottenProducers, OpenTransaction, ProducerEntry
 
 PRODUCER_ID = 7

@@ -8,13 +8,9 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from partition_log.rules import (
-    MarkerVerdict,
-    entry_after_append,
-    entry_after_marker,
-    head_after_forgetting,
-    judge_marker,
-)
+from partition_log.rules.appending import entry_after_append
+from partition_log.rules.marking import MarkerVerdict, entry_after_marker, judge_marker
+from partition_log.rules.removing import head_after_forgetting
 from partition_log.state import (
     CachedBatch,
     ForgottenProducers,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import SEQUENCE_MAX
-from partition_log.rules import AppendVerdict, entry_after_append, judge_append
+from partition_log.rules.appending import AppendVerdict, entry_after_append, judge_append
 from partition_log.state import CachedBatch, ForgottenProducers, ProducerEntry
 
 CIRCLE = SEQUENCE_MAX + 1

@@ -8,10 +8,10 @@ from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused, error_class
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.methods import Method
-from partition_log import rules
 from partition_log.catalog.settings import Origin, SettingsChange, batch_bytes_max
 from partition_log.catalog.state import TopicToAlter
 from partition_log.requests import AlterTopicConfigs, DescribeTopicConfigs, TopicConfigs, TopicName
+from partition_log.rules import appending
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.log.driven_log import COMMIT, CONTEXT, TOPIC, Batch, DrivenLog, Producer, code, transactional
 
@@ -122,6 +122,6 @@ def test_a_value_of_a_newer_program_stops_no_producer() -> None:
 def test_a_batch_of_kafka_may_have_the_bytes_that_kafka_counts_otherwise() -> None:
     """Our header has three bytes more, and Kafka's default is larger by twelve."""
     header = BatchHeader(0, 1, 0, 0, encoding=Encoding.KAFKA_V2)
-    rules.check_size(header, 951, 1_000)
+    appending.check_size(header, 951, 1_000)
     with pytest.raises(Refused, match="takes 1016 bytes, and the topic takes up to 1015"):
-        rules.check_size(header, 952, 1_000)
+        appending.check_size(header, 952, 1_000)

@@ -26,7 +26,8 @@ from group_coordinator.committed.offsets import Offsets, OffsetTable
 from partition_log import index_rows
 from partition_log.catalog.state import TopicSet
 from partition_log.requests import TopicResult
-from partition_log.rules import AppendVerdict, MarkerVerdict
+from partition_log.rules.appending import AppendVerdict
+from partition_log.rules.marking import MarkerVerdict
 from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.state import AbortedTransaction, PartitionHead
 from txn_coordinator import state

@@ -25,11 +25,11 @@ from partition_log import batches as log_batches
 from partition_log import codec as log_codec
 from partition_log import index_rows, load_checks
 from partition_log import reading as log_reading
-from partition_log import rules as log_rules
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.shard import CatalogShard
 from partition_log.reading import AbortedIndex
 from partition_log.removal import LogRemoval
+from partition_log.rules import appending, indexing, marking, removing
 from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.topics import TopicService
 from partition_log.transacted import BatchWrite
@@ -87,7 +87,7 @@ SPECIFIED = (
     Mutant(
         "refuse_repeated_marker",
         "a marker that is sent again after a crash is refused",
-        ((log_rules, "judge_marker", bugs.refuse_repeated_marker),),
+        ((marking, "judge_marker", bugs.refuse_repeated_marker),),
         _SPLIT | _CRASHING,
     ),
     Mutant(
@@ -386,26 +386,26 @@ MUTANTS = (
         "committed readers go beyond the last stable offset",
         ((log_reading, "bound_of", bugs.show_what_is_open),),
     ),
-    Mutant("any_sequence", "repeated batches are appended", ((log_rules, "judge_append", bugs.any_sequence),)),
+    Mutant("any_sequence", "repeated batches are appended", ((appending, "judge_append", bugs.any_sequence),)),
     Mutant(
         "skip_admission",
         "a partition takes transactional records without asking the coordinator",
-        ((log_rules, "judge_append", bugs.skip_admission),),
+        ((appending, "judge_append", bugs.skip_admission),),
     ),
     Mutant(
         "admit_plain_batches",
         "a fenced producer appends outside of all transactions",
-        ((log_rules, "judge_append", bugs.admit_plain_batches),),
+        ((appending, "judge_append", bugs.admit_plain_batches),),
     ),
     Mutant(
         "any_marker_closes",
         "a late marker ends the transaction that is open now",
-        ((log_rules, "judge_marker", bugs.any_marker_closes),),
+        ((marking, "judge_marker", bugs.any_marker_closes),),
     ),
     Mutant(
         "repeat_the_marker",
         "a marker that comes twice is appended twice",
-        ((log_rules, "judge_marker", bugs.repeat_the_marker),),
+        ((marking, "judge_marker", bugs.repeat_the_marker),),
     ),
     Mutant(
         "forget_open_producers",
@@ -427,7 +427,7 @@ MUTANTS = (
     Mutant(
         "remember_no_end",
         "a Transact is repeated once a partition has forgotten its producer, and the answer has no offsets",
-        ((log_rules, "remembered_ends", bugs.remember_no_end),),
+        ((removing, "remembered_ends", bugs.remember_no_end),),
         _FORGETFUL | _TRANSACTING,
     ),
     Mutant(
@@ -445,19 +445,19 @@ MUTANTS = (
     Mutant(
         "forget_the_csn",
         "a late marker is appended again once its producer is forgotten",
-        ((log_rules, "head_after_forgetting", bugs.forget_the_csn),),
+        ((removing, "head_after_forgetting", bugs.forget_the_csn),),
         _FORGETFUL,
     ),
     Mutant(
         "move_past_what_is_open",
         "the log start passes the last stable offset",
-        ((log_rules, "move_log_start", bugs.move_past_what_is_open),),
+        ((removing, "move_log_start", bugs.move_past_what_is_open),),
         _DELETING,
     ),
     Mutant(
         "move_past_what_is_held",
         "the log start passes held records",
-        ((log_rules, "move_log_start", bugs.move_past_what_is_held),),
+        ((removing, "move_log_start", bugs.move_past_what_is_held),),
         _DELETING,
     ),
     Mutant(
@@ -523,7 +523,7 @@ MUTANTS = (
     Mutant(
         "leave_out_the_last_row",
         "a stretch does not count the marker that it ends with",
-        ((log_rules, "stretches_after", bugs.leave_out_the_last_row),),
+        ((indexing, "stretches_after", bugs.leave_out_the_last_row),),
         _SHORT_STRETCHES,
     ),
 )

@@ -11,9 +11,9 @@ from coordinator_protocol import cuts
 from coordinator_protocol import snapshots as protocol
 from coordinator_protocol.cuts import UnreadStretch
 from coordinator_protocol.snapshots import PartitionView, Scan, SnapshotFilter
-from partition_log import rules as log_rules
 from partition_log.catalog.shard import CatalogShard
 from partition_log.leases import Leases
+from partition_log.rules import excluding
 from partition_log.shard import LogShard
 from tests.simulation.mutant import Mutant
 from txn_coordinator.config import TwoPhase
@@ -144,7 +144,7 @@ SNAPSHOTS = (
     Mutant(
         "exclude_nothing_open",
         "a snapshot shows a transaction that was open as soon as that ends",
-        ((log_rules, "exclusions", _nothing_is_open),),
+        ((excluding, "exclusions", _nothing_is_open),),
         _READING,
     ),
     Mutant(

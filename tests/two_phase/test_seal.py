@@ -9,7 +9,8 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from partition_log import codec
-from partition_log.rules import AppendVerdict, entry_after_marker, judge_append, seal
+from partition_log.rules.appending import AppendVerdict, judge_append, seal
+from partition_log.rules.marking import entry_after_marker
 from partition_log.state import CachedBatch, OpenTransaction, ProducerEntry
 
 OPEN = ProducerEntry(5, 1, 9, (CachedBatch(0, 1, 10),), OpenTransaction(10, 9))

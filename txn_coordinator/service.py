@@ -1,8 +1,8 @@
 """Use cases of producers in the transaction coordinator: one method each, with a Pending reply.
 
-The service checks the caller and the command, resolves the names of partitions, and writes the operation to the shard
-of the transactional id. It also sets the park key of a call that meets a transaction under completion. Queries about
-transactions are in `reading`.
+The service checks the caller and the command (`callers`), and writes the operation to the shard of the transactional
+id. It also sets the park key of a call that meets a transaction under completion. Queries about transactions are in
+`reading`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.hashing import coordinator_key
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.names import check_group_id, check_partition, check_partitions, check_transactional_id
+from coordinator_protocol.names import check_group_id, check_partitions, check_transactional_id
 from coordinator_runtime.checked_writes import write_checked
 from coordinator_runtime.decision import (
     CATALOG_KEY,
@@ -44,7 +44,6 @@ from coordinator_runtime.ports import (
     ResourceType,
     TopicCatalog,
     require,
-    require_by_id,
 )
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.transact import (
@@ -54,6 +53,7 @@ from coordinator_runtime.transact import (
     TransactedPartitions,
     TransactedShares,
 )
+from txn_coordinator.callers import Callers, check_can_transact, check_expected, no_identity
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Contribution, Ended, Transacted
 from txn_coordinator.requests import (
@@ -69,7 +69,7 @@ from txn_coordinator.requests import (
 )
 from txn_coordinator.rules import adding, initialising, transacting
 from txn_coordinator.shard import AbortStarted, Initialised, PlacedTransact, TransactionShard
-from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity
+from txn_coordinator.state import Identity
 
 BATCH_MAX = 1_000
 """Largest number of transactions in one AddPartitionsToTxn of another server."""
@@ -110,9 +110,9 @@ class TransactionService:
     ) -> None:
         self._runtime = runtime
         self._limits = limits
-        self._two_phase_commit_enable = two_phase_commit_enable
         self.ports = ports
         self._authorizer = ports.authorizer
+        self._callers = Callers(ports.authorizer, ports.catalog, two_phase_commit_enable=two_phase_commit_enable)
         self.shard_key = router.shard_key
         self.verifications = {"all": 0, "missing": 0, "refused": 0}
         """Number of answered verify-only calls of AddPartitionsToTxn, by result."""
@@ -129,13 +129,13 @@ class TransactionService:
         transactional_id = command.transactional_id
         if transactional_id is None:
             require(self._authorizer, context, Permission.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
-            _check_expected(command.expected)
+            check_expected(command.expected)
             return self._runtime.write(Operation(COUNTERS, _decide_plain), context)
-        ask = partial(self._check_caller, transactional_id, context, may_prepare=command.enable_2pc)
-        self._check_caller(transactional_id, context)
-        _check_expected(command.expected)
+        ask = partial(self._callers.check, transactional_id, context, may_prepare=command.enable_2pc)
+        self._callers.check(transactional_id, context)
+        check_expected(command.expected)
         if command.enable_2pc:
-            self._check_may_prepare(transactional_id, context)
+            self._callers.check_may_prepare(transactional_id, context)
         request = initialising.InitRequest(
             transactional_id=transactional_id,
             txn_timeout_ms=command.transaction_timeout_ms,
@@ -211,7 +211,7 @@ class TransactionService:
             return _none_added(command, error)
 
         try:
-            self._check_caller(command.transactional_id, context, command.identity, is_owner=is_owner)
+            self._callers.check(command.transactional_id, context, command.identity, is_owner=is_owner)
             ordinals = self._resolve_each(command.partitions, context if is_owner else None)
         except Refused as refusal:
             return settled(_none_added(command, refusal))
@@ -220,7 +220,7 @@ class TransactionService:
             return self._runtime.write(once_durable(CATALOG_KEY, ordinals), is_urgent=True)
 
         def ask() -> None:
-            self._check_caller(command.transactional_id, context, is_owner=is_owner)
+            self._callers.check(command.transactional_id, context, is_owner=is_owner)
             refs = filter(None, map(self.ports.catalog.by_ordinal, ordinals if is_owner else ()))
             for topic in {ref.topic for ref in refs}:
                 require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
@@ -266,7 +266,7 @@ class TransactionService:
         refused: dict[PartitionName, Refused] = {}
         for name in names:
             try:
-                ordinals.append(self._resolve(name, Permission.WRITE, context))
+                ordinals.append(self._callers.resolve(name, Permission.WRITE, context))
             except Refused as refusal:
                 refused[name] = refusal
         if not refused:
@@ -275,22 +275,12 @@ class TransactionService:
         others = Refused(ErrorCode.OPERATION_NOT_ATTEMPTED, text)
         return AddedPartitions([(name, refused.get(name, others)) for name in names], next(iter(refused.values())))
 
-    def _resolve(self, name: PartitionName, permission: Permission, context: CallContext | None) -> int:
-        """Return the ordinal of a partition, if the caller has the permission on its topic. Raises Refused."""
-        # The permission is checked by name first, so that an unauthorized caller does not learn if the topic exists.
-        if name.topic and context is not None:
-            require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
-        ref = self.ports.catalog.resolve(*name)
-        if not name.topic and context is not None:
-            require_by_id(self._authorizer, context, permission, ref.topic, name.topic_id)
-        return ref.ordinal
-
     def add_offsets(self, command: AddOffsets, context: CallContext) -> Pending[bool]:
         """Add the group to the transaction, which is open from then on."""
         transactional_id, group_id = command.transactional_id, command.group_id
 
         def ask() -> None:
-            self._check_caller(transactional_id, context, command.identity)
+            self._callers.check(transactional_id, context, command.identity)
             require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
 
         ask()
@@ -320,7 +310,7 @@ class TransactionService:
         """Prepare the open transaction for an outside decision. The reply is the identity to store with that
         decision."""
         transactional_id, identity = command.transactional_id, command.identity
-        ask = partial(self._check_caller, transactional_id, context, identity, may_prepare=True)
+        ask = partial(self._callers.check, transactional_id, context, identity, may_prepare=True)
         ask()
         try:
             checks_of = self.sequence_checks(command, context)
@@ -345,12 +335,12 @@ class TransactionService:
         sink = coordinator_key(transactional_id)
         if sink != transactional_id:
             return self._leave_batch(command, sink, context)
-        self._check_caller(transactional_id, context, command.identity)
+        self._callers.check(transactional_id, context, command.identity)
         last_sequences: Sequence[tuple[int, int]] = ()
         # An abort does not depend on earlier records, so the client's sequences are only checked for a commit.
         if command.last_sequences and command.outcome is Outcome.COMMIT:
             try:
-                last_sequences = self._resolve_sequences(command.last_sequences, context)
+                last_sequences = self._callers.resolve_sequences(command.last_sequences, context)
             except Refused as refusal:
                 return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
         version = context.client_txn_version
@@ -361,7 +351,7 @@ class TransactionService:
 
         park_key = TransactionInTheWay(transactional_id)
         operation = Operation(self.shard_key(transactional_id), decide)
-        ask = partial(self._check_caller, transactional_id, context)
+        ask = partial(self._callers.check, transactional_id, context)
         return self._runtime.write(operation, context, park_key=park_key, is_urgent=True, ask_again=ask)
 
     def _leave_batch(self, command: EndTxn, sink: str, context: CallContext) -> Pending[Ended]:
@@ -378,7 +368,7 @@ class TransactionService:
         check_transactional_id(sink)
         identity = command.identity
         if identity.producer_id < 0 or not 0 <= identity.producer_epoch <= EPOCH_MAX:
-            raise _impossible(identity)
+            raise no_identity(identity)
         if command.outcome is Outcome.COMMIT:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
@@ -397,8 +387,8 @@ class TransactionService:
         Raises Refused, also for a write that a participant does not take.
         """
         transactional_id, identity = command.transactional_id, command.identity
-        self._check_caller(transactional_id, context, identity)
-        _check_transact(context)
+        self._callers.check(transactional_id, context, identity)
+        check_can_transact(context)
         membership = Membership(transactional_id, *identity)
         partitions, offsets = self.ports.partitions, self.ports.offsets
         placed = partitions.place(command.batches, membership, context)
@@ -439,7 +429,7 @@ class TransactionService:
 
         The topics of offsets are checked in the decision, which resolves them.
         """
-        self._check_caller(command.transactional_id, context)
+        self._callers.check(command.transactional_id, context)
         for topic in {target.topic for target in placed.targets if target.topic}:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
         group_ids = [*(each.group_id for each in command.groups), *(each.group_id for each in command.shares)]
@@ -456,58 +446,6 @@ class TransactionService:
             for write, offset in zip(placed.partitions, transacted.first_offsets, strict=True)
         }
 
-    def _check_caller(
-        self,
-        transactional_id: str,
-        context: CallContext,
-        identity: Identity | None = None,
-        *,
-        is_owner: bool = True,
-        may_prepare: bool = False,
-    ) -> None:
-        """Raise Refused unless the caller may write to the transactional id, and it and the identity are possible ones.
-
-        `is_owner` is False for another server, which needs another permission. `may_prepare` requires the permission to
-        take part in an outside two-phase commit.
-        """
-        if is_owner:
-            require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        check_transactional_id(transactional_id)
-        if identity is not None and (identity.producer_id < 0 or not 0 <= identity.producer_epoch <= EPOCH_MAX):
-            raise _impossible(identity)
-        if may_prepare:
-            self._check_may_prepare(transactional_id, context)
-
-    def _check_may_prepare(self, transactional_id: str, context: CallContext) -> None:
-        """Raise Refused unless the caller may take part in an outside two-phase commit (KIP-939).
-
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED also if that is switched off: deliberately the same as "not allowed" (spec
-        transactions 2.2, row 6).
-        """
-        if not self._two_phase_commit_enable:
-            raise Refused(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "two-phase commit with outside participants is switched off or not allowed; set "
-                "transaction_two_phase_commit_enable at the server",
-            )
-        require(self._authorizer, context, Permission.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
-
-    def _resolve_sequences(
-        self, last_sequences: Sequence[tuple[PartitionName, int]], context: CallContext
-    ) -> list[tuple[int, int]]:
-        """Return the last sequences by the ordinal of their partition.
-
-        Raises Refused, also for a topic that the caller may not see: the answer would otherwise reveal its existence.
-        """
-        resolved = []
-        for name, sequence in last_sequences:
-            check_partition(*name)
-            if sequence < 0:
-                text = f"last sequence {sequence} is negative; leave the entry out"
-                raise Refused(ErrorCode.INVALID_REQUEST, text)
-            resolved.append((self._resolve(name, Permission.DESCRIBE, context), sequence))
-        return resolved
-
     def sequence_checks(
         self, command: PrepareTransaction, context: CallContext
     ) -> Callable[[TransactionShard], tuple[Operation, ...]]:
@@ -516,7 +454,7 @@ class TransactionService:
 
         Raises Refused as `prepare_transaction`, for a refusal that rests on the catalog.
         """
-        last_sequences = self._resolve_sequences(command.last_sequences, context)
+        last_sequences = self._callers.resolve_sequences(command.last_sequences, context)
         return lambda shard: self._checks(shard, command, last_sequences)
 
     def _checks(
@@ -533,43 +471,6 @@ def _decide_plain(counters: CountersShard, _turn: Turn) -> Decision:
     return Decision(reply=Initialised(Identity(producer_id, 0)), records=tuple(records))
 
 
-def _check_expected(expected: Identity | None) -> None:
-    """Raise Refused INVALID_REQUEST for an invalid expected identity (spec transactions 2.2, row 3)."""
-    if expected is None:
-        return
-    if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_EPOCH):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            "expected_producer_id and expected_producer_epoch belong together: give both, or neither",
-        )
-    if expected.producer_id < 0 or not 0 <= expected.producer_epoch <= EPOCH_MAX:
-        raise _impossible(expected)
-
-
-def _impossible(identity: Identity) -> Refused:
-    return Refused(
-        ErrorCode.INVALID_REQUEST,
-        f"producer id {identity.producer_id} with epoch {identity.producer_epoch} is no identity; use what "
-        "InitProducerId answered",
-    )
-
-
 def _none_added(command: AddPartitions, error: CoordinatorError) -> AddedPartitions:
     """Return an answer with this error for every partition (spec transactions 2.3)."""
     return AddedPartitions([(name, error) for name in command.partitions], error)
-
-
-def _check_transact(context: CallContext) -> None:
-    """Raise Refused unless the caller can send a Transact: UNSUPPORTED_VERSION, INVALID_REQUEST."""
-    if context.client_txn_version < 2:
-        raise Refused(
-            ErrorCode.UNSUPPORTED_VERSION,
-            "Transact is for clients of version 2, whose every transaction has an epoch of its own: leave "
-            "client_txn_version out, or use AddPartitionsToTxn, Produce and EndTxn",
-        )
-    if not context.request_id:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            "Transact needs a request_id, so that it can be repeated when its answer is lost: send 16 random bytes, "
-            "the same for every attempt",
-        )

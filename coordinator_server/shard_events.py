@@ -39,7 +39,7 @@ class ShardObserver:
             case ShardLoaded(key, shard, record_count, elapsed_us):
                 self._numbers.runtime.shard_loaded(key.coordinator, elapsed_us)
                 if isinstance(shard, TransactionShard):
-                    self._numbers.transactions.load(shard.durable_transactions())
+                    self._numbers.transactions.load(shard.table.durable_transactions())
                     _log_unreadable(shard)
                 if self.is_start_over:
                     elapsed_ms = elapsed_us // US
@@ -61,7 +61,7 @@ class ShardObserver:
                 )
             case ShardUnloaded(key, shard):
                 if isinstance(shard, TransactionShard):
-                    self._numbers.transactions.unload(shard.durable_transactions())
+                    self._numbers.transactions.unload(shard.table.durable_transactions())
                 _log.info("shard_unloaded", **_fields(key, "active", "unloaded"))
             case ShardStopped():
                 pass  # Its staged work is still counted.
@@ -97,7 +97,7 @@ def log_control(key: ShardKey, context: CallContext) -> None:
 
 
 def _log_unreadable(shard: TransactionShard) -> None:
-    for found in shard.unreadable.values():
+    for found in shard.table.unreadable.values():
         _log.error(
             "unreadable_id",
             shard=shard.key.number,

@@ -16,8 +16,9 @@ PREPARE and COMPLETE are one record of the id, and the marker of each participan
 durable first. `marker_sender` then writes the markers and COMPLETE, and a load after a crash starts it again
 (`TransactionShard.on_loaded`).
 
-Reading order: `state`, `rules/ending`, `outcomes`, `shard`, `service`; then `fencing`, `rules/initialising`,
-`counters` (producer ids and csns), `marker_sender`, and `sinks` (many transactions decided by one record).
+Reading order: `state`, `rules/ending`, `outcomes`, `transaction_table`, `shard`, `service`; then `fencing`,
+`rules/initialising`, `counters` (producer ids and csns), `marker_sender`, and `sinks` (many transactions decided by one
+record).
 
 Source: spec transactions.
 """

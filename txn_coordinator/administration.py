@@ -272,7 +272,7 @@ class TransactionAdministration:
         may_write, now_ms = self._authorizer.is_allowed, self._runtime.clock.wall_ms()
         shards: list[TransactionShard] = self._runtime.table.listable(Coordinator.TRANSACTIONS)
         for shard in shards:
-            for each in shard.live_transactions():
+            for each in shard.table.live_transactions():
                 is_open = each.state is TransactionState.ONGOING
                 if (
                     each.transactional_id.startswith(selection.prefix)

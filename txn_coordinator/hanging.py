@@ -54,20 +54,20 @@ class ProducerOwners:
         found: dict[int, Transaction] = {}
         shards = self._all_shards() if wanted else []
         for shard in shards:
-            found.update(shard.owners_among(wanted))
+            found.update(shard.table.owners_among(wanted))
         return found
 
     def durable_owner_in(self, number: int, producer_id: int) -> Transaction | None:
         """Return the same as `durable_owner_of` if the shard of this number has the id, else None."""
         shard: TransactionShard | None = self._runtime.table.find(ShardKey(Coordinator.TRANSACTIONS, number))
-        return None if shard is None else shard.durable_owner_of(producer_id)
+        return None if shard is None else shard.table.durable_owner_of(producer_id)
 
     def durable_owner_of(self, producer_id: int) -> Transaction | None:
         """Return the id whose transactions have this producer id in durable state. It is found as long as its own shard
         serves."""
         shards: list[TransactionShard] = self._runtime.shards(Coordinator.TRANSACTIONS)
         for shard in shards:
-            owner = shard.durable_owner_of(producer_id)
+            owner = shard.table.durable_owner_of(producer_id)
             if owner is not None:
                 return owner
         # Refuses unless every shard was asked.
@@ -103,7 +103,7 @@ class ProducerOwners:
 
     def _find(self, producer_id: int) -> tuple[ShardKey, Transaction] | None:
         for shard in self._all_shards():
-            owner = shard.owner_of(producer_id)
+            owner = shard.table.owner_of(producer_id)
             if owner is not None:
                 return shard.key, owner
         return None

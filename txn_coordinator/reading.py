@@ -114,8 +114,8 @@ class TransactionReader:
             require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, owner)
             check_transactional_id(owner)
             shard: TransactionShard = self._runtime.shard(self._shard_key(transactional_id))
-            shard.check_readable(transactional_id)
-            transaction = shard.durable(transactional_id)
+            shard.table.check_readable(transactional_id)
+            transaction = shard.table.durable(transactional_id)
             if transaction is None:
                 raise Refused(
                     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
@@ -182,7 +182,7 @@ class TransactionReader:
         now_ms = self._runtime.clock.wall_ms()
         matches = self._matcher(wanted, now_ms, context)
         shards: list[TransactionShard] = self._runtime.table.listable(Coordinator.TRANSACTIONS)
-        found = [each for shard in shards for each in shard.durable_transactions() if matches(each)]
+        found = [each for shard in shards for each in shard.table.durable_transactions() if matches(each)]
         return Listing(sorted(found, key=attrgetter("transactional_id")), _unknown_states(wanted), now_ms)
 
     def list_limited(self, wanted: TransactionFilter, context: CallContext) -> Pending[Listing]:
@@ -242,7 +242,7 @@ def _listing(
     runs: list[list[Transaction]] = []
     needed, matching, looked_at = wanted.skip + wanted.limit, 0, 0
     for shard in shards:
-        ids = list(shard.durable_transactions())
+        ids = list(shard.table.durable_transactions())
         for first in range(0, len(ids), IDS_PER_STEP):
             some = ids[first : first + IDS_PER_STEP]
             found = [each for each in some if matches(each)]

@@ -460,7 +460,7 @@ class TransactionService:
     def _checks(
         self, shard: TransactionShard, command: EndTxn | PrepareTransaction, last_sequences: Sequence[tuple[int, int]]
     ) -> tuple[Operation, ...]:
-        written_as = shard.written_as(command.transactional_id, command.identity)
+        written_as = shard.table.written_as(command.transactional_id, command.identity)
         check = self.ports.sequences.check_last_sequence
         return tuple(check(ordinal, *written_as, sequence) for ordinal, sequence in last_sequences)
 

@@ -1,12 +1,12 @@
 """One shard of transactional ids: lookups, calls of the rules, and the decisions that follow.
 
-Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. Outcomes are decided and
-carried out in `outcomes`, requests of administrators in `interventions`.
+Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. Lookups are in
+`transaction_table`. Outcomes are decided and carried out in `outcomes`, requests of administrators in `interventions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -31,7 +31,7 @@ from coordinator_runtime.decision import (
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.participants import MarkerPort
 from coordinator_runtime.ports import EndIdentity, Level, Levels, OutcomeNumber
-from coordinator_runtime.timeline import Journal, TimelineMap
+from coordinator_runtime.timeline import Journal
 from txn_coordinator import fencing
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.counters import CountersShard
@@ -63,6 +63,7 @@ from txn_coordinator.sink_state import Sinks
 from txn_coordinator.sinks.decisions import SinkDecisions
 from txn_coordinator.sinks.rules import check_member, given_up
 from txn_coordinator.state import DECIDED, IDLE, LOST_INCARNATION, TAKEN_OVER, Identity, Transaction, TransactionState
+from txn_coordinator.transaction_table import TransactionTable
 
 
 class AbortStarted(Struct, frozen=True):
@@ -115,97 +116,20 @@ class TransactionShard:
         """Time after which an idle id is forgotten."""
         self.levels: Levels | None = None
         """Limits on ids and open transactions by principal; None for no limits."""
-        self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
-        self._ids: TimelineMap[int, str] = TimelineMap(journal)
-        """Transactional ids by producer id."""
+        self.table = TransactionTable(journal, least_producer_id=counters.least_producer_id)
+        self._transactions = self.table.by_id
+        self._ids = self.table.by_producer_id
         self.sinks = SinkDecisions(key, Sinks(journal), self._transactions.get, self.outcomes, counters, limits)
         """Transactions that are decided together."""
-        self.interventions = Interventions(key, self._readable, self.outcomes, counters, limits)
+        self.interventions = Interventions(key, self.table.readable, self.outcomes, counters, limits)
         """Decisions for administrators."""
-        self.acting: Callable[[str], Transaction | None] = (
-            self._in_this_incarnation if counters.least_producer_id else self._transactions.get
-        )
-        """Returns the transaction of an id in live state, for callers that act for it; None if there is none."""
-        self.unreadable: dict[str, TransactionUnreadable] = {}
-        """Ids that a newer program stored. Each is treated as a failed shard: no operation changes it, and nothing of
-        it is forgotten."""
-
-    # Reading
-
-    def check_readable(self, transactional_id: str) -> None:
-        """Raise Refused KAFKA_STORAGE_ERROR for an id that only a newer program can go on with."""
-        found = self.unreadable.get(transactional_id)
-        if found is not None:
-            raise Refused(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"transactional id {transactional_id!a:.300} is stored in state {found.state}, which only a newer"
-                " server knows: start the version that wrote it, or a later one",
-            )
-
-    def _readable(self, transactional_id: str) -> Transaction | None:
-        """Return the transaction of an id in live state; None if there is none. Raises Refused as `check_readable`."""
-        self.check_readable(transactional_id)
-        return self._transactions.get(transactional_id)
+        self.acting = self.table.acting
+        """As `TransactionTable.acting`."""
 
     @property
     def coordinator_epoch(self) -> int:
         """Number of times that the shard was opened; markers carry it."""
         return self.outcomes.coordinator_epoch
-
-    def durable(self, transactional_id: str) -> Transaction | None:
-        return self._transactions.durable(transactional_id)
-
-    def durable_transactions(self) -> Iterable[Transaction]:
-        return (transaction for _, transaction in self._transactions.durable_items())
-
-    def live_transactions(self) -> Iterable[Transaction]:
-        return self._transactions.values()
-
-    def owner_of(self, producer_id: int) -> Transaction | None:
-        """Return the id whose transactions have this producer id in live state. Raises Refused as `check_readable`."""
-        transactional_id = self._ids.get(producer_id)
-        if transactional_id in self.unreadable:
-            self.check_readable(transactional_id)
-        return None if transactional_id is None else self._transactions.get(transactional_id)
-
-    def owners_among(self, producer_ids: Set[int]) -> dict[int, Transaction]:
-        """Return the owners of those producer ids that belong to this shard. Raises Refused as `check_readable`."""
-        at_home = self._ids.keys() & producer_ids
-        return {producer_id: owner for producer_id in at_home if (owner := self.owner_of(producer_id)) is not None}
-
-    def durable_owner_of(self, producer_id: int) -> Transaction | None:
-        """Return the id whose transactions have this producer id in durable state.
-
-        The refusal of an unreadable id, as `check_readable`, does not name it, since not every caller may know it.
-        """
-        transactional_id = self._ids.durable(producer_id)
-        if transactional_id in self.unreadable:
-            raise Refused(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                "the transactional id that has the producer id is stored in a state that only a newer server knows:"
-                " start the version that wrote it, or a later one",
-            )
-        return None if transactional_id is None else self._transactions.durable(transactional_id)
-
-    def open_touching(self, ordinals: frozenset[int]) -> list[Transaction]:
-        """Return the open transactions with one of these partitions, in live state.
-
-        Those that await an outside decision are left out. A commit of records that are deleted anyway does no harm,
-        while an abort would break the promise.
-        """
-        return [
-            transaction
-            for transaction in self._transactions.values()
-            if transaction.state is TransactionState.ONGOING
-            and transaction.partitions & ordinals
-            and not transaction.never_times_out
-        ]
-
-    def written_as(self, transactional_id: str, shown: Identity) -> Identity:
-        """Return the identity under which the records of a transaction were written, given the identity of its
-        client."""
-        current = self._transactions.get(transactional_id)
-        return shown if current is None or shown != current.client_identity else current.identity
 
     # Deciding
 
@@ -215,7 +139,7 @@ class TransactionShard:
         Otherwise it is aborted first. With `may_abort_and_init`, and if the abort can be fused, the initialisation is
         joined to it. Else the reply is AbortStarted.
         """
-        self.check_readable(request.transactional_id)
+        self.table.check_readable(request.transactional_id)
         current = self.acting(request.transactional_id)
         if current is not None:
             if initialising.is_init_repeated(current, request):
@@ -248,7 +172,7 @@ class TransactionShard:
         initialising.check_init_arguments(request, self._limits)
         name = request.transactional_id
         current = self.acting(name)
-        if self._transactions.get(name) is not current or name in self.unreadable:
+        if self._transactions.get(name) is not current or name in self.table.unreadable:
             # An id of a lost incarnation, or one that only a newer program can read. Both are rare.
             return None
         if current is not None and (current.state not in IDLE or initialising.is_init_repeated(current, request)):
@@ -499,7 +423,7 @@ class TransactionShard:
                 self.sinks.state.remove(name)
             case TransactionUnreadable(transactional_id=transactional_id, producer_id=producer_id):
                 # Not in a TimelineMap, because it is only replayed by a load, which is never taken back.
-                self.unreadable[transactional_id] = value
+                self.table.unreadable[transactional_id] = value
                 self._ids.put(producer_id, transactional_id)
             case ShardEpoch(coordinator_epoch=coordinator_epoch):
                 # As above: written while the shard is loaded, and durable before it serves.
@@ -510,7 +434,7 @@ class TransactionShard:
         finished, and ids that expired meanwhile are forgotten soon."""
         effects: list[Effect] = [first_sweep(_EXPIRATION_TIMER, self.key)]
         for transaction in self._transactions.values():
-            if self._is_forsaken(transaction):
+            if self.table.is_forsaken(transaction):
                 decide = partial(TransactionShard.decide_abort, meant=transaction, cause=LOST_INCARNATION)
                 effects.append(ArmTimer((TIMEOUT, transaction.transactional_id), 1, Operation(self.key, decide)))
             elif transaction.state is TransactionState.ONGOING and transaction.member is not None:
@@ -528,33 +452,6 @@ class TransactionShard:
         if before is not None:
             self._ids.remove(before.producer_id)
 
-    def _in_this_incarnation(self, transactional_id: str) -> Transaction | None:
-        """Return the transaction of an id as `acting`, if the store has lost something.
-
-        In the lost incarnation the id may have gone on, under epochs that would be given again here. So no client goes
-        on with a producer id of that incarnation. A prepared or decided transaction ends first.
-
-        Raises Refused CONCURRENT_TRANSACTIONS while its open transaction is being aborted.
-        """
-        found = self._transactions.get(transactional_id)
-        if found is None or found.producer_id >= self._counters.least_producer_id:
-            return found
-        if self._is_forsaken(found):
-            raise Refused(
-                ErrorCode.CONCURRENT_TRANSACTIONS,
-                f"the transaction that {transactional_id!r} had open when the server lost data is being aborted; try "
-                "again, then call InitProducerId",
-            )
-        return None if found.state in IDLE else found
-
-    def _is_forsaken(self, transaction: Transaction) -> bool:
-        """Return True if a transaction is open, and part of its writes may be lost."""
-        return (
-            transaction.state is TransactionState.ONGOING
-            and not transaction.is_closed
-            and transaction.producer_id < self._counters.least_producer_id
-        )
-
     def _known(self, transactional_id: str, identity: Identity) -> Transaction:
         current = self.acting(transactional_id)
         if current is None:
@@ -563,7 +460,7 @@ class TransactionShard:
 
     def _unknown(self, transactional_id: str, identity: Identity) -> Refused:
         """Return the refusal for an unknown id. Raises Refused instead for an id that only a newer program knows."""
-        self.check_readable(transactional_id)
+        self.table.check_readable(transactional_id)
         if transactional_id.startswith(MEMBER_PREFIX):
             return given_up(transactional_id)
         return Refused(

@@ -40,7 +40,7 @@ class UnfinishedOutcomes:
                 f"shard {key.number} of the transaction coordinator does not serve, so it is unknown which of its"
                 " transactions are finished: try again, or load it (txnctl shard)",
             )
-        if shard.unreadable:
+        if shard.table.unreadable:
             raise Refused(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"shard {key.number} of the transaction coordinator has transactional ids that only a newer server can"

@@ -139,7 +139,7 @@ class CoordinatorVerifier:
         return [
             Operation(shard.key, partial(TransactionShard.decide_abort, meant=transaction, cause="topic_deleted"))
             for shard in shards
-            for transaction in shard.open_touching(wanted)
+            for transaction in shard.table.open_touching(wanted)
         ]
 
 

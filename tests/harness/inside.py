@@ -188,7 +188,7 @@ class Inside:
                 producers[f"{topic.name}-{partition}"] = tuple(log.durable_producers(ordinal))
         all_shards: list[TransactionShard] = self.runtime.shards(Coordinator.TRANSACTIONS)
         shards = [shard for shard in all_shards if is_meant(shard.key)]
-        transactions = {each.transactional_id: each for shard in shards for each in shard.durable_transactions()}
+        transactions = {each.transactional_id: each for shard in shards for each in shard.table.durable_transactions()}
         counters: CountersShard = self.runtime.shard(COUNTERS)
         return StateView(
             (*catalog.durable_topics(), catalog.acls.durable_version(), frozenset(catalog.acls.durable())),

@@ -162,5 +162,7 @@ class Sinks:
 
     def members_in_memory(self) -> int:
         return sum(
-            1 for shard in self.world.inside.runtime.shards(Coordinator.TRANSACTIONS) for _ in shard.live_transactions()
+            1
+            for shard in self.world.inside.runtime.shards(Coordinator.TRANSACTIONS)
+            for _ in shard.table.live_transactions()
         )

@@ -40,7 +40,7 @@ class ObservedWorld(World):
         super()._start()
         self.transactions, self.log = TransactionNumbers(), LogNumbers()
         for shard in self.inside.runtime.shards(Coordinator.TRANSACTIONS):
-            self.transactions.load(shard.durable_transactions())
+            self.transactions.load(shard.table.durable_transactions())
         self.observe()
 
     def observe(self) -> None:
@@ -120,6 +120,6 @@ class ObservedWorld(World):
         """What was counted step by step is what a look at everything finds."""
         found: Counter[tuple[str, ...]] = Counter()
         for shard in self.inside.runtime.shards(Coordinator.TRANSACTIONS):
-            found.update((transaction.state.api_name,) for transaction in shard.durable_transactions())
+            found.update((transaction.state.api_name,) for transaction in shard.table.durable_transactions())
         assert self.non_zero("txn_coordinator_transactions") == dict(found)
         assert self.value("txn_coordinator_transactional_ids") == found.total()

@@ -41,6 +41,7 @@ from txn_coordinator.rules.ending import Ending
 from txn_coordinator.rules.transacting import TransactRequest
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import NO_EPOCH, Transaction, TransactionState
+from txn_coordinator.transaction_table import TransactionTable
 
 # Spec transactions 12
 
@@ -455,8 +456,8 @@ def csn_for_each(original: Any, outcomes: Any, current: Any, ending: Any, *args:
     return original(outcomes, current, replace(ending, csn=0), *args, **kwargs)
 
 
-def spare_members(open_touching: Any, shard: TransactionShard, ordinals: frozenset[int]) -> list[Transaction]:
-    return [found for found in open_touching(shard, ordinals) if found.member is None]
+def spare_members(open_touching: Any, table: TransactionTable, ordinals: frozenset[int]) -> list[Transaction]:
+    return [found for found in open_touching(table, ordinals) if found.member is None]
 
 
 def abort_what_is_certain(

@@ -48,6 +48,7 @@ from txn_coordinator.sink_state import Sink
 from txn_coordinator.sinks import rules as sink_rules
 from txn_coordinator.sinks.decisions import SinkDecisions
 from txn_coordinator.state import Transaction
+from txn_coordinator.transaction_table import TransactionTable
 
 _SINKING = {"sink_weight": 40.0, "tick_weight": 3.0, "steps": 600}
 _PASSING = {"passing_weight": 2.0, "flush_weight": 60.0, "participants_at_once": 1}
@@ -177,7 +178,7 @@ SINKS = (
     Mutant(
         "commit_without_what_was_deleted",
         "a topic is deleted under members of a batch, and they are committed nevertheless",
-        ((TransactionShard, "open_touching", bugs.spare_members),),
+        ((TransactionTable, "open_touching", bugs.spare_members),),
         _SINKING | _PASSING,
     ),
     Mutant(

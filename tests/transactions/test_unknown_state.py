@@ -112,7 +112,7 @@ def test_it_goes_on_where_the_state_is_known_again(world: World, state: int) -> 
     world.produce("newer", identity, PARTITION, ["x"], sequence=0)
     store_state(world, "newer", state)
     shard: TransactionShard = world.inside.runtime.shard(world.inside.transactions.shard_key("newer"))
-    assert [found.state for found in shard.unreadable.values()] == [state]
+    assert [found.state for found in shard.table.unreadable.values()] == [state]
     store_state(world, "newer", 1)
     ended = world.end("newer", identity, Outcome.COMMIT)
     world.settle()

@@ -256,7 +256,7 @@ def test_only_an_administrator_and_an_init_that_does_not_keep_break_the_promise(
     shard = shard_with(current)
     for cause in ("timeout", "topic_deleted"):
         assert shard.decide_abort(TURN, meant=current, cause=cause) == Decision()
-    assert shard.open_touching(current.partitions) == []
+    assert shard.table.open_touching(current.partitions) == []
     armed = [effect.key for effect in shard.on_loaded(TURN).effects if isinstance(effect, ArmTimer)]
     assert armed == [("transaction_expiration", 0)], "no timeout after a restart"
     client = current.client_identity

@@ -158,7 +158,7 @@ class SinkService:
         return self._description(shard, sink)
 
     def _description(self, shard: TransactionShard, sink: Sink) -> SinkDescription:
-        members = filter(None, map(shard.durable, shard.sinks.state.durable_member_ids(sink.name)))
+        members = filter(None, map(shard.table.durable, shard.sinks.state.durable_member_ids(sink.name)))
         by_age = sorted(members, key=lambda member: member.producer_id)
         return SinkDescription(
             name=sink.name, now_ms=self._runtime.clock.wall_ms(), error=None, sink=sink, members=by_age

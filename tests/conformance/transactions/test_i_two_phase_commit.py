@@ -194,7 +194,7 @@ def test_a_forgotten_participant_is_seen() -> None:
     participant(world)
     gauge = TransactionNumbers()
     shard = world.inside.runtime.shard(world.inside.transactions.shard_key("orders"))
-    gauge.load(shard.durable_transactions())
+    gauge.load(shard.table.durable_transactions())
     ages = []
     for _ in range(2):
         world.tick(AN_HOUR_MS + 1)

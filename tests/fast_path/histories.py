@@ -16,10 +16,8 @@ from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.traffic.admission import AdmissionLimits
 from tests.fast_path.calls import (
     ABSENT,
-    DAMAGES,
     GROUPS,
     IDS,
-    INIT_DAMAGES,
     MEMBERS,
     NEW_IDS,
     PARTITIONS,
@@ -27,6 +25,7 @@ from tests.fast_path.calls import (
     STRANGER,
     Call,
 )
+from tests.fast_path.damages import DAMAGES, INIT_DAMAGES
 from tests.fast_path.side import CALLERS
 from tests.fast_path.twins import Step
 from tests.harness.guarded import Guarded

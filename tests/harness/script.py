@@ -45,7 +45,6 @@ id 7 and epoch 3. `v1` at init: the producer speaks client version 1. `request=x
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -53,73 +52,23 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import CoordinatorError, Outdated, Refused
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation
-from tests.harness.calls import called
 from tests.harness.memory_store import MemoryStore
+from tests.harness.script_line import Line, parse
+from tests.harness.script_producer import Producer, identity_in
 from tests.harness.share_groups import ShareMember
 from tests.harness.share_script import SHARE_VERBS, show_share
 from tests.harness.shelf import MemoryShelf
 from tests.harness.shown import shown_entry, shown_identity, shown_producer, shown_transaction
+from tests.harness.sink_script import SINK_VERBS
 from tests.harness.world import TransactContents, World
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.service import TransactResult
 from txn_coordinator.shard import Initialised
-from txn_coordinator.sinks.decisions import JoinedBatch
-from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
-from txn_coordinator.sinks.service import SealMember
 from txn_coordinator.state import Identity
-
-_FLAGS: Final = frozenset({"hold", "lost", "now", "v1", "2pc", "keep", "plain", "uncommitted", "raw"})
-
-
-@dataclass(slots=True)
-class Producer:
-    """One instance of a client, with what it believes."""
-
-    name: str
-    own_id: str | None
-    """Its transactional id; None for a plain producer."""
-    version: int = 2
-    identity: Identity | None = None
-    sequences: dict[str, int] = field(default_factory=dict)
-    last_call: Pending[Any] | None = None
-
-    @property
-    def transactional_id(self) -> str:
-        assert self.own_id is not None, f"{self.name} is a plain producer"
-        return self.own_id
-
-    def become(self, identity: Identity) -> None:
-        """Go on with this identity; a new epoch starts its sequences anew."""
-        if identity != self.identity:
-            self.identity, self.sequences = identity, {}
-
-    def shown(self, line: Line) -> Identity:
-        if "as" in line.options:
-            return _identity(line.options["as"])
-        assert self.identity is not None, f"{self.name} has no identity yet: init it first"
-        return self.identity
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One command, taken apart."""
-
-    verb: str
-    words: tuple[str, ...]
-    options: dict[str, str]
-    flags: frozenset[str]
-
-
-def parse(text: str) -> Line:
-    verb, *rest = text.split()
-    options = dict(word.split("=", 1) for word in rest if "=" in word)
-    words = [word for word in rest if "=" not in word]
-    return Line(verb, tuple(word for word in words if word not in _FLAGS), options, frozenset(words) & _FLAGS)
 
 
 class Script:
@@ -208,7 +157,7 @@ def _init(script: Script, line: Line) -> None:
     if line.options.get("expected") == name:
         expected = producer.identity
     elif "expected" in line.options:
-        expected = _identity(line.options["expected"])
+        expected = identity_in(line.options["expected"])
     timeout_ms = int(line.options.get("timeout", "60000"))
     producer.last_call = script.world.recover(
         transactional_id,
@@ -343,55 +292,6 @@ def _transact(script: Script, line: Line) -> None:
     script.ask(producer.name, line, producer.last_call, tell)
 
 
-def _join(script: Script, line: Line) -> None:
-    name, sink, batch_id = line.words
-    script.transacts += 1
-    request = JoinRequest(
-        sink=sink,
-        run_id=line.options.get("run", "run"),
-        batch_id=int(batch_id),
-        attempt=name,
-        txn_timeout_ms=int(line.options.get("timeout", "60000")),
-        request_id=b"%016d" % script.transacts,
-    )
-
-    def tell(joined: JoinedBatch) -> str:
-        if joined.identity is None:
-            return "committed already"
-        script.producers[name] = Producer(name, joined.transactional_id, identity=joined.identity)
-        return shown_identity(joined.identity)
-
-    sinks = script.world.inside.core.transactions.sinks
-    script.ask(name, line, called(lambda: sinks.join_batch(request, CallContext())), tell)
-
-
-def _close(script: Script, line: Line) -> None:
-    producer = script.producer(line)
-    command = SealMember(transactional_id=producer.transactional_id, identity=producer.shown(line))
-    sinks = script.world.inside.core.transactions.sinks
-    producer.last_call = called(lambda: sinks.seal_member(command, CallContext()))
-    script.ask(producer.name, line, producer.last_call, lambda _sealed: "ok")
-
-
-def _decide(script: Script, line: Line) -> None:
-    sink, batch_id, *names = line.words
-    members = [identity for name in names if (identity := script.producers[name].identity) is not None]
-    request = CommitRequest(sink=sink, run_id=line.options.get("run", "run"), batch_id=int(batch_id), members=members)
-    sinks = script.world.inside.core.transactions.sinks
-    script.ask(
-        "",
-        line,
-        called(lambda: sinks.commit_batch(request, CallContext())),
-        lambda decided: f"ok, csn {decided.csn}{', as before' if decided.was_committed else ''}",
-    )
-
-
-def _give_up(script: Script, line: Line) -> None:
-    request = AbortRequest(sink=line.words[0], run_id=None, batch_id=None)
-    sinks = script.world.inside.core.transactions.sinks
-    script.ask("", line, called(lambda: sinks.abort_batch(request, CallContext())), lambda count: f"{count} given up")
-
-
 def _split(words: Sequence[str]) -> list[list[str]]:
     """The words between commas."""
     parts: list[list[str]] = [[]]
@@ -523,10 +423,6 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "offset": _offset,
     "produce": _produce,
     "prepare": _prepare,
-    "join": _join,
-    "close": _close,
-    "decide": _decide,
-    "give_up": _give_up,
     "end": _end,
     "transact": _transact,
     "cancel": _cancel,
@@ -544,6 +440,7 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "fetch": _fetch,
     "producers": _remembered,
     "show": _show,
+    **SINK_VERBS,
     **SHARE_VERBS,
 }
 
@@ -555,10 +452,3 @@ def _partitions(world: World) -> Sequence[str]:
 
 def _high_watermark(world: World, partition: str) -> int:
     return world.read(partition, is_raw=True).high_watermark
-
-
-def _identity(text: str) -> Identity:
-    producer_id, epoch = text.split("/")
-    if producer_id.startswith("plain"):
-        return Identity(PLAIN_PRODUCER_IDS_FROM + int(producer_id.removeprefix("plain")), int(epoch))
-    return Identity(int(producer_id), int(epoch))

@@ -11,7 +11,8 @@ from tests.harness.share_groups import ShareMember
 from tests.harness.share_partitions import Shares
 
 if TYPE_CHECKING:
-    from tests.harness.script import Line, Script
+    from tests.harness.script import Script
+    from tests.harness.script_line import Line
 
 
 def _member(script: Script, line: Line) -> None:

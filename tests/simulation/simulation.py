@@ -6,7 +6,6 @@ come true.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -15,41 +14,36 @@ from random import Random
 from typing import Any
 
 from coordinator_protocol.errors import CoordinatorError, Refused
-from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from group_coordinator.share_partitions import decisions as share_decisions
 from partition_log import index_rows
-from partition_log.state import Isolation
 from tests.harness.inside import WorldOptions
-from tests.harness.kafka_reader import BYTES_MAX
 from tests.harness.shelf import Shelf
 from tests.harness.world import World
 from tests.simulation import shards
 from tests.simulation.clients import Instance, Numbers
 from tests.simulation.groups import CONFIG as GROUP_CONFIG
 from tests.simulation.groups import Groups
-from tests.simulation.history import SHARED_GROUP, Answer, History, OffsetRead, Op, PlainCommit, Read
+from tests.simulation.history import SHARED_GROUP, Answer, History, OffsetRead, Op, PlainCommit
 from tests.simulation.kafka_clients import KafkaClients
 from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
+from tests.simulation.readers import Readers
 from tests.simulation.removal import Removals
+from tests.simulation.sending import send
 from tests.simulation.share_workers import ShareWorkers
 from tests.simulation.sinks import Sinks
 from tests.simulation.snapshots import Snapshots
 from tests.simulation.strangers import check_that_they_are_noticed
 from tests.simulation.topics import Topics
-from tests.simulation.translation import answer_of, contents_of, is_repetition, marker_of, plain_entry, receive
+from tests.simulation.translation import answer_of, is_repetition, marker_of, plain_entry, receive
 from txn_coordinator.sinks import decisions as sink_decisions
-from txn_coordinator.state import Identity
 
-_TIMEOUTS_MS = (500, 2_000, 20_000)
 _CALM_MS = 30_000
 _REQUESTS_MAX = 300
 _UNAUTHENTICATED_SHARE = 0.2
 """Share of the crashes before which the store is looked at with altered rows; each look is up to four starts."""
-"""Operations without a use once all is calm."""
 
 
 @dataclass(slots=True)
@@ -97,7 +91,6 @@ class Simulation:
         self._wire: list[_Message] = []
         self._answers: list[Op] = []
         self._calls: list[Pending[Any]] = []
-        self._positions: defaultdict[str, int] = defaultdict(int)
         self._now = 0
         self._is_calm = False
         self._topics = Topics(self.world, self._rng, self.history, options, lambda: self._now)
@@ -105,6 +98,16 @@ class Simulation:
         self._members = Groups(self.world, self._rng, self.history, self._numbers, lambda: self._now, self._is_of_kafka)
         self._removals = Removals(
             self.world, self._rng, self.history, partitions=self._partitions, now=lambda: self._now, plain=plain_entry
+        )
+        self._readers = Readers(
+            self.world,
+            self._rng,
+            self.history,
+            topics=self._topics,
+            removals=self._removals,
+            kafka=self._kafka,
+            is_of_kafka=self._is_of_kafka,
+            now=lambda: self._now,
         )
         self._sinks = Sinks(
             self.world, options.seed, self.history, self._topics.passing, is_wanted=bool(options.sink_weight)
@@ -154,7 +157,7 @@ class Simulation:
             (self.options.flush_weight, self._flush),
             (4, self._flush_some),
             (4, self.world.seal),
-            (6, partial(self._if_served, self._read_one)),
+            (6, partial(self._if_served, self._readers.read_one)),
             (4, self._resend),
             (3, self._copy),
             (2, self._lose),
@@ -194,7 +197,7 @@ class Simulation:
         op.deliveries += 1
         op.last_seen_at = self._now
         op.share()
-        reply = self._call(op)
+        reply = send(self.world, self._kafka, self._rng, op)
 
         def on_settled(settled: Pending[Any]) -> None:
             if life != self.world.lives:
@@ -215,50 +218,6 @@ class Simulation:
 
         reply.on_settled(on_settled)
         self._calls.append(reply)
-
-    def _call(self, op: Op) -> Pending[Any]:
-        world = self.world
-        context = CallContext(
-            client_id=op.instance,
-            request_id=op.request_id,
-            client_txn_version=op.version,
-            refuse_concurrent=self._rng.random() < 0.15,
-            deadline_ms=world.clock.monotonic_ms() + 300 if self._rng.random() < 0.2 else None,
-        )
-        if op.is_by_kafka:
-            return self._kafka.call(op, timeout_ms=self._rng.choice(_TIMEOUTS_MS))
-        if op.kind == "init":
-            expected = None if op.expected is None else Identity(*op.expected)
-            timeout_ms = self._rng.choice(_TIMEOUTS_MS)
-            if op.keeps:
-                return world.recover(op.transactional_id, context, enable_2pc=True, keep_prepared=True)
-            return world.init(op.transactional_id, context, timeout_ms=timeout_ms, expected=expected)
-        assert op.identity is not None
-        identity = Identity(*op.identity)
-        match op.kind:
-            case "add":
-                return world.add(op.transactional_id, identity, [op.partition], context)
-            case "transact":
-                return world.transact(
-                    op.transactional_id, identity, contents_of(op), Outcome[op.outcome.upper()], context
-                )
-            case "prepare":
-                return world.prepare(op.transactional_id, identity, context).map(lambda _token: True)
-            case "offset":
-                return world.commit_offset(op.transactional_id, identity, op.group, op.offset, context)
-            case "produce" | "plain":
-                transactional_id = op.transactional_id if op.kind == "produce" else None
-                return world.produce(
-                    transactional_id, identity, op.partition, op.values, sequence=op.sequence, context=context
-                )
-            case _:
-                return world.end(
-                    op.transactional_id,
-                    identity,
-                    Outcome[op.outcome.upper()],
-                    context,
-                    last_sequences=op.last_sequences,
-                )
 
     def _answer(self) -> None:
         if not self._answers:
@@ -390,52 +349,6 @@ class Simulation:
                 ]:
                     self.world.inside.groups.send_marker(group, marker)
 
-    # Readers
-
-    def _read_one(self) -> None:
-        partition = self._rng.choice(self._partitions)
-        match self._rng.randrange(4):
-            case 0:
-                self._note_read(partition, "uncommitted")
-            case 1:
-                self._note_read(partition, "raw")
-            case _:
-                position, begin = self._positions[partition], self._removals.log_start(partition)
-                if position < begin:
-                    self._removals.check_out_of_range(partition, position)
-                # Whose position went goes on where the log begins.
-                read = self._note_read(partition, "committed", max(position, begin))
-                self._positions[partition] = read.next_offset
-
-    def _note_read(self, partition: str, level: str, fetch_offset: int | None = None) -> Read:
-        """Read from an offset, or from where the partition begins."""
-        if fetch_offset is None:
-            fetch_offset = self._removals.log_start(partition)
-        read = self._fetch(partition, level, fetch_offset)
-        self.history.reads.append(read)
-        return read
-
-    def _fetch(self, partition: str, level: str, fetch_offset: int) -> Read:
-        isolation = Isolation.READ_COMMITTED if level == "committed" else Isolation.READ_UNCOMMITTED
-        if level != "raw" and self._is_of_kafka():
-            bytes_max = BYTES_MAX if self._is_calm else self._rng.choice((1, BYTES_MAX))
-            is_committed = isolation is Isolation.READ_COMMITTED
-            reading = self._kafka.reader.read(partition, fetch_offset, is_committed=is_committed, bytes_max=bytes_max)
-        else:
-            reading = self.world.read(partition, fetch_offset=fetch_offset, isolation=isolation, is_raw=level == "raw")
-        return Read(
-            self._now,
-            partition,
-            level,
-            fetch_offset,
-            reading.next_offset,
-            # Batches come whole.
-            tuple(plain_entry(entry) for entry in reading.entries if entry.offset >= fetch_offset),
-            reading.high_watermark,
-            reading.last_stable_offset,
-            reading.log_start_offset,
-        )
-
     # Groups
 
     def _groups(self) -> list[str]:
@@ -482,7 +395,7 @@ class Simulation:
     # The calm
 
     def _calm_down(self) -> None:
-        self._is_calm = True
+        self._is_calm = self._readers.is_calm = True
         self._now += 1
         while self._wire:
             message = self._wire.pop(self._rng.randrange(len(self._wire)))
@@ -520,7 +433,7 @@ class Simulation:
                 found = self.world.describe(transactional_id)
                 self.history.calm_states[transactional_id] = found.state.api_name
         for partition in self._partitions:
-            read = self._note_read(partition, "raw")
+            read = self._readers.note(partition, "raw")
             self.history.calm_bounds[partition] = (read.last_stable_offset, read.high_watermark)
 
     def _serve_everybody(self) -> None:
@@ -560,9 +473,9 @@ class Simulation:
         self._now += 1
         self._removals.copy_rest()
         for partition in self._partitions:
-            self.history.final_raw[partition] = self._note_read(partition, "raw")
+            self.history.final_raw[partition] = self._readers.note(partition, "raw")
             self.history.counted[partition] = self.world.counted(partition)
-            self.history.final_committed[partition] = self._note_read(partition, "committed")
+            self.history.final_committed[partition] = self._readers.note(partition, "committed")
         for group in self._groups():
             self.history.final_offsets[group] = self.world.inside.groups.committed(group)
             if self.world.inside.groups.view(group).pending:

@@ -65,7 +65,7 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.codec import examine_batch
 from partition_log.compaction.holds import CompactionHolds
 from partition_log.compaction.passes import CompactionPorts, LogCompaction
-from partition_log.fetch import DamageWatch
+from partition_log.damage_watch import DamageWatch
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.leases import Leases
 from partition_log.letter_log import LetterLog

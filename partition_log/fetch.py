@@ -11,8 +11,8 @@ server's gatekeeper makes the same check before a fetch begins. If capacity is s
 asked for, and its reader continues with the next one.
 
 Where reads may wait (`coordinator_runtime.store_readers`), every fetch waits from its beginning, while a thread reads
-for it. Changes that come meanwhile are looked at when the thread is done. If records were removed meanwhile that it may
-have read, what it found is dropped, and the read begins again.
+for it (`reading_apart`). Changes that come meanwhile are looked at when the thread is done. If records were removed
+meanwhile that it may have read, what it found is dropped, and the read begins again.
 
 Readers get a refusal for damage. Logs and metrics get one event for each damaged place, however often it is read.
 
@@ -24,197 +24,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit, Connection, PartitionRef
+from coordinator_runtime.ports import NO_ANSWER_LIMIT, AnswerLimit, Connection
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Family, Store, StoreDamaged, StoreReads, StoreUnreadable
+from coordinator_runtime.store import Store, StoreUnreadable
 from coordinator_runtime.store_readers import StoreReader
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
+from partition_log.damage_watch import DamageWatch
 from partition_log.fetch_conversion import Converter, converted
-from partition_log.leadership import check_leader_epochs, check_range, epoch_at
-from partition_log.reading import NotAccepted, PartitionRead, ReadBudget
-from partition_log.records import DamageFound, RecordsRead
+from partition_log.fetch_progress import FetchInProgress, FetchPosition
+from partition_log.leadership import check_leader_epochs, check_range
+from partition_log.reading import PartitionRead
+from partition_log.reading_apart import ReadStep, note_steps, take_steps
+from partition_log.records import RecordsRead
 from partition_log.requests import Fetch, FetchItem, FetchResult
 from partition_log.shard import LogShard
-from partition_log.state import AbortedTransaction, Isolation, PartitionHead
-
-PLACES_TOLD_MAX: Final = 10_000
-"""Largest number of damaged places that are reported. With more, the disk is lost, and that has been reported."""
-
-
-class DamageWatch:
-    """Turns damage into the refusal for the reader, and reports every new place to `on_found`."""
-
-    def __init__(self) -> None:
-        self._told: set[tuple[int, Family, int | bytes | None]] = set()
-        self.on_found: Callable[[DamageFound], None] = lambda _event: None
-
-    def met(self, ref: PartitionRef, met: LogDamaged | StoreUnreadable) -> Refused:
-        """Return the refusal for a read of a partition that failed.
-
-        CORRUPT_MESSAGE: the stored bytes are damaged, and reading them again cannot help.
-        UNSUPPORTED_FOR_MESSAGE_FORMAT: the batch is whole, and of a newer version. UNKNOWN_SERVER_ERROR: the bytes
-        could not be read now, and may be whole."""
-        name = f"{ref.topic}-{ref.partition}"
-        match met:
-            case LogDamaged(code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT as code, offset=offset, reason=reason):
-                return Refused(
-                    code,
-                    f"{name} has a batch at offset {offset} whose {reason} of the server: start the one that wrote it, "
-                    f"or a later one, or go on at {met.next_offset} to do without it",
-                )
-            case LogDamaged(family=family, offset=offset, next_offset=next_offset, reason=reason):
-                self._tell(ref, family, offset, next_offset, reason)
-                return Refused(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"{name} is damaged at offset {offset}: {reason}. Go on at {next_offset} to do without what lies "
-                    "before it, or restore a backup",
-                )
-            case StoreDamaged(family=family, key=key):
-                self._tell(ref, family, key, None, str(met))
-                return Refused(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"the index {family.name} of {name} is damaged: {met}. Records can still be fetched; restore a "
-                    "backup to search and count them",
-                )
-        return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: {met}; try again")
-
-    def _tell(
-        self, ref: PartitionRef, family: Family, place: int | bytes | None, next_offset: int | None, reason: str
-    ) -> None:
-        at = (ref.ordinal, family, place)
-        if at not in self._told and len(self._told) < PLACES_TOLD_MAX:
-            self._told.add(at)
-            offset = place if isinstance(place, int) else None
-            self.on_found(DamageFound(ref.topic, ref.partition, family, offset, next_offset, reason))
-
-
-class _Position:
-    """State of one partition of a fetch."""
-
-    __slots__ = ("aborted", "error", "head", "item", "next_offset", "placed", "read")
-
-    def __init__(self, item: FetchItem, placed: PlacedPartition, read: PartitionRead) -> None:
-        self.item = item
-        self.placed = placed
-        self.read = read
-        self.head: PartitionHead | None = None
-        self.error: Refused | None = None
-        self.aborted: tuple[AbortedTransaction, ...] | None = None
-        """Aborted transactions that a thread has read for the answer; None where the answer reads them itself."""
-        self.next_offset = read.fetch_offset
-        """Offset at which a reader that met the error may continue."""
-
-    def met(self, damage: LogDamaged | StoreUnreadable, watch: DamageWatch) -> None:
-        """Note an error of this partition alone."""
-        self.error = watch.met(self.placed.ref, damage)
-        if isinstance(damage, LogDamaged):
-            self.next_offset = damage.next_offset
-
-    def begin_again(self) -> None:
-        """Drop what was found, because rows of it may be missing."""
-        self.read, self.head, self.aborted = self.read.afresh(), None, None
-
-    def failed(self, error: Exception, watch: DamageWatch) -> None:
-        """Note an error that a read of this partition met. Raises it again if it is not of this partition alone."""
-        match error:
-            case Refused():
-                self.error = error
-                if isinstance(error, NotAccepted):
-                    self.next_offset = error.next_offset
-            case LogDamaged() | StoreUnreadable():
-                self.met(error, watch)
-            case _:
-                raise error
-
-    def result(self, watch: DamageWatch) -> FetchResult:
-        read, head = self.read, self.head
-        aborted = self.aborted or ()
-        if self.error is None and head is not None and self.aborted is None:
-            try:
-                aborted = read.aborted_transactions(head)
-            except (LogDamaged, StoreUnreadable) as damage:
-                self.met(damage, watch)
-        if self.error is not None or head is None:
-            return FetchResult(self.placed.name, self.next_offset, head, error=self.error)
-        next_offset, last_read_epoch = read.next_offset, self.item.last_read_epoch
-        if next_offset != self.item.fetch_offset:
-            last_read_epoch = epoch_at(head.leadership, next_offset - 1)
-        return FetchResult(
-            self.placed.name,
-            next_offset,
-            head,
-            tuple(read.batches),
-            read.aborted_records_hidden,
-            read.control_records_hidden,
-            aborted,
-            last_read_epoch=last_read_epoch,
-        )
-
-
-class _Fetch:
-    """A fetch in progress."""
-
-    __slots__ = (
-        "budget",
-        "connection",
-        "found_bytes",
-        "held_bytes",
-        "is_due",
-        "is_outdated",
-        "is_reading",
-        "key",
-        "positions",
-        "refused",
-        "reply",
-        "request",
-    )
-
-    def __init__(self, request: Fetch, key: int, connection: Connection) -> None:
-        self.request = request
-        self.connection = connection
-        self.found_bytes = 0
-        """Size of the batches that it has found (bytes)."""
-        self.held_bytes = 0
-        """Bytes of `found_bytes` that are counted as a waiting answer."""
-        self.is_reading = False
-        """True while a thread reads for it. It is neither answered nor read on then."""
-        self.is_outdated = False
-        """True if something has changed since the thread began."""
-        self.is_due = False
-        """True if its time was over before the thread was done."""
-        self.key = ("fetch", key)
-        self.budget = ReadBudget(request.bytes_max)
-        self.positions: list[_Position] = []
-        self.refused: list[tuple[int, FetchResult]] = []
-        """Results for partitions that were refused from the start, with their places in the request."""
-        self.reply: Pending[list[FetchResult]] = Pending()
-
-    def is_satisfied(self) -> bool:
-        if self.refused or not self.positions or self.budget.is_spent or self.request.wait_ms_max == 0:
-            return True
-        visible_bytes = 0
-        for position in self.positions:
-            read = position.read
-            if position.error is not None or read.is_cut or read.is_complete():
-                return True
-            visible_bytes += read.visible_bytes
-        return visible_bytes >= self.request.bytes_min
-
-
-@dataclass(frozen=True, slots=True)
-class _PartitionStep:
-    """One partition that a thread reads for a fetch."""
-
-    position: _Position
-    head: PartitionHead
-    """The view to read under."""
+from partition_log.state import Isolation, PartitionHead
 
 
 @dataclass(slots=True)
@@ -222,7 +52,7 @@ class _Watch:
     """Fetches that wait for a partition, and the positions that they have seen."""
 
     head: PartitionHead | None
-    fetches: dict[_Fetch, None] = field(default_factory=dict)
+    fetches: dict[FetchInProgress, None] = field(default_factory=dict)
 
 
 class Fetcher:
@@ -257,7 +87,7 @@ class Fetcher:
         woken."""
         _check(request)
         self._fetch_count += 1
-        fetch = _Fetch(request, self._fetch_count, connection)
+        fetch = FetchInProgress(request, self._fetch_count, connection)
         accepted = request.accepted_encodings
         if self.converter is not None:
             accepted = self.converter.readable(accepted)
@@ -274,7 +104,7 @@ class Fetcher:
                 visibility=(request.isolation, request.is_raw, item.shown),
             )
             read.accepted_encodings = accepted
-            fetch.positions.append(_Position(item, placed, read))
+            fetch.positions.append(FetchPosition(item, placed, read))
         if self.reader is not None:
             self._wait(fetch)
             self._read_apart(fetch, self.reader)
@@ -285,7 +115,7 @@ class Fetcher:
         self._wait(fetch)
         return fetch.reply
 
-    def _advance(self, fetch: _Fetch) -> None:
+    def _advance(self, fetch: FetchInProgress) -> None:
         """Read on in every partition with something new, within the capacity for answers."""
         fetch.budget.renew_work()
         if self.answer_limit.is_scarce:
@@ -303,13 +133,13 @@ class Fetcher:
         fetch.found_bytes = found_bytes
         self.on_work(fetch.budget.work_bytes)
 
-    def _read_apart(self, fetch: _Fetch, reader: StoreReader) -> None:
+    def _read_apart(self, fetch: FetchInProgress, reader: StoreReader) -> None:
         """Read on in every partition with something new, on a thread."""
         fetch.budget.renew_work()
         if self.answer_limit.is_scarce:
             fetch.budget.narrow(self.answer_limit.allowance_bytes(fetch.connection))
         fetch.is_outdated = False
-        steps: list[_PartitionStep] = []
+        steps: list[ReadStep] = []
         for position in fetch.positions:
             if position.error is None:
                 try:
@@ -318,26 +148,22 @@ class Fetcher:
                     position.error = refusal
                 else:
                     if head is not None and not position.read.is_at_end(head):
-                        steps.append(_PartitionStep(position, head))
+                        steps.append(ReadStep(position, head))
         if not steps:
             self._go_on(fetch)
             return
         fetch.is_reading = True
-        reader.read(partial(_advance_all, steps, fetch.budget)).on_settled(partial(self._on_read, fetch, steps))
+        take_steps(reader, steps, fetch.budget).on_settled(partial(self._on_read, fetch, steps))
 
     def _on_read(
-        self, fetch: _Fetch, steps: Sequence[_PartitionStep], outcome: Pending[Sequence[Exception | None]]
+        self, fetch: FetchInProgress, steps: Sequence[ReadStep], outcome: Pending[Sequence[Exception | None]]
     ) -> None:
         fetch.is_reading = False
         if fetch.reply.is_settled or fetch.reply.is_cancelled:
             return
         try:
-            for step, error in zip(steps, outcome.result(), strict=True):
-                if self._was_removed(step):
-                    step.position.begin_again()
-                    fetch.is_outdated = True
-                elif error is not None:
-                    step.position.failed(error, self.damage)
+            if note_steps(steps, outcome.result(), self._runtime, self.damage):
+                fetch.is_outdated = True
             fetch.found_bytes = sum(position.read.visible_bytes for position in fetch.positions)
             self.on_work(fetch.budget.work_bytes)
         except Exception as defect:  # noqa: BLE001  the caller must be answered
@@ -346,16 +172,7 @@ class Fetcher:
             return
         self._go_on(fetch)
 
-    def _was_removed(self, step: _PartitionStep) -> bool:
-        """True if records that the step may have read are being removed, so that some may have been missing."""
-        placed = step.position.placed
-        shard: LogShard | None = self._runtime.table.find(placed.shard)
-        head = None if shard is None else shard.durable_head(placed.ref.ordinal)
-        if shard is None or head is None or not shard.is_readable(placed.ref.ordinal):
-            return True
-        return head.log_start_offset > step.position.read.fetch_offset
-
-    def _go_on(self, fetch: _Fetch) -> None:
+    def _go_on(self, fetch: FetchInProgress) -> None:
         """Answer a fetch for which a thread has read, or read on, or let it wait."""
         is_due = fetch.is_satisfied() or fetch.is_due
         is_dropped = any(position.head is None and position.error is None for position in fetch.positions)
@@ -366,7 +183,7 @@ class Fetcher:
         else:
             self._hold(fetch)
 
-    def _news(self, position: _Position) -> PartitionHead | None:
+    def _news(self, position: FetchPosition) -> PartitionHead | None:
         """Return the view of a partition that a fetch has not read yet; None if there is nothing new. Raises
         Refused."""
         shard: LogShard = self._runtime.shard(position.placed.shard)
@@ -396,7 +213,7 @@ class Fetcher:
             return None
         return head
 
-    def _wait(self, fetch: _Fetch) -> None:
+    def _wait(self, fetch: FetchInProgress) -> None:
         if not self.waiting_fetches:
             self._runtime.on_durable_change(self._wake)
         self.waiting_fetches += 1
@@ -410,7 +227,7 @@ class Fetcher:
 
     def _wake(self, keys: Iterable[ShardKey]) -> None:
         """Let the fetches read on whose partitions have new durable positions."""
-        woken: dict[_Fetch, None] = {}
+        woken: dict[FetchInProgress, None] = {}
         for key in keys:
             watches = self._watches.get(key)
             if watches is None:
@@ -427,13 +244,13 @@ class Fetcher:
             if not fetch.reply.is_settled and not fetch.reply.is_cancelled:
                 self._read_on(fetch)
 
-    def _hold(self, fetch: _Fetch) -> None:
+    def _hold(self, fetch: FetchInProgress) -> None:
         """Count the bytes that were found since the last call."""
         if fetch.found_bytes > fetch.held_bytes:
             self.answer_limit.hold(fetch.connection, fetch.found_bytes - fetch.held_bytes)
             fetch.held_bytes = fetch.found_bytes
 
-    def _read_on(self, fetch: _Fetch) -> None:
+    def _read_on(self, fetch: FetchInProgress) -> None:
         if fetch.is_reading:
             fetch.is_outdated = True
             return
@@ -452,7 +269,7 @@ class Fetcher:
         else:
             self._hold(fetch)
 
-    def _answer(self, fetch: _Fetch) -> None:
+    def _answer(self, fetch: FetchInProgress) -> None:
         if fetch.is_reading:
             fetch.is_due = True
             return
@@ -464,11 +281,11 @@ class Fetcher:
         except Exception as defect:  # noqa: BLE001  as above
             fetch.reply.fail(defect)
 
-    def _give_up(self, fetch: _Fetch) -> None:
+    def _give_up(self, fetch: FetchInProgress) -> None:
         self._leave(fetch)
         fetch.reply.give_up()
 
-    def _leave(self, fetch: _Fetch) -> None:
+    def _leave(self, fetch: FetchInProgress) -> None:
         self.waiting_fetches -= 1
         if fetch.held_bytes:
             self.answer_limit.release(fetch.connection, fetch.held_bytes)
@@ -484,14 +301,14 @@ class Fetcher:
         if not self.waiting_fetches:
             self._runtime.stop_telling(self._wake)
 
-    def _converted(self, fetch: _Fetch) -> Pending[list[FetchResult]]:
+    def _converted(self, fetch: FetchInProgress) -> Pending[list[FetchResult]]:
         """Return the results in encodings that the reader takes. Raises Refused as `_results`."""
         results = self._results(fetch)
         if self.converter is None:
             return settled(results)
         return converted(results, fetch.request.accepted_encodings, self.converter)
 
-    def _results(self, fetch: _Fetch) -> list[FetchResult]:
+    def _results(self, fetch: FetchInProgress) -> list[FetchResult]:
         """Return the results. Raises Refused THROTTLING_QUOTA_EXCEEDED if there is no capacity even for the first
         batch."""
         self.answer_limit.check_answer(fetch.found_bytes)
@@ -508,22 +325,6 @@ class Fetcher:
         for index, result in fetch.refused:
             results.insert(index, result)
         return results
-
-
-def _advance_all(steps: Sequence[_PartitionStep], budget: ReadBudget, rows: StoreReads) -> Sequence[Exception | None]:
-    """Read on in each partition, on a thread. Returns the error that each met."""
-    errors: list[Exception | None] = []
-    for step in steps:
-        read = step.position.read
-        read.use(rows)
-        try:
-            read.advance(step.head, budget)
-            step.position.aborted = read.aborted_transactions(step.head)
-        except (Refused, LogDamaged, StoreUnreadable) as error:
-            errors.append(error)
-        else:
-            errors.append(None)
-    return errors
 
 
 def _check(request: Fetch) -> None:

@@ -33,7 +33,7 @@ from partition_log.batches import LogDamaged
 from partition_log.catalog.settings import FOR_EVER, Retention
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
-from partition_log.fetch import DamageWatch
+from partition_log.damage_watch import DamageWatch
 from partition_log.records import RemovalCause, RowsRemoved
 from partition_log.retention import due_offset
 from partition_log.rules.indexing import finish_ahead_of_time

@@ -41,7 +41,7 @@ from partition_log import forgotten_rows
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
-from partition_log.fetch import DamageWatch
+from partition_log.damage_watch import DamageWatch
 from partition_log.partition_state import Append
 from partition_log.shard import LogShard
 

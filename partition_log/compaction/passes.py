@@ -41,7 +41,7 @@ from partition_log.compaction.payloads import (
 )
 from partition_log.compaction.rules import CompactedRow, Survivors, finished, retired_below, row_of
 from partition_log.compaction_steps import CompactionStep
-from partition_log.fetch import DamageWatch
+from partition_log.damage_watch import DamageWatch
 from partition_log.reading import AbortedIndex, ReadBudget
 from partition_log.shard import LogShard
 from partition_log.state import Compaction, IndexEntry, PartitionConfig, PartitionHead

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.batch import pack_place
-from partition_log import fetch, leadership, partition_state
+from partition_log import fetch, fetch_progress, leadership, partition_state
 from partition_log import shard as log_shard
 from partition_log.leadership import Diverged
 from partition_log.state import PartitionHead
@@ -58,7 +58,7 @@ def _range_of_an_unknown_epoch(patch: pytest.MonkeyPatch) -> None:
 
 def _epoch_behind_the_next_offset(patch: pytest.MonkeyPatch) -> None:
     genuine = leadership.epoch_at
-    patch.setattr(fetch, "epoch_at", lambda line, offset: genuine(line, offset + 1))
+    patch.setattr(fetch_progress, "epoch_at", lambda line, offset: genuine(line, offset + 1))
 
 
 def _driven() -> DrivenLog:

@@ -37,7 +37,18 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Final, TypeVar
 
-from coordinator_protocol.batch import HEADER_BYTES, BatchHeader
+from coordinator_core.fast_batches import (
+    CALL_BYTES,
+    ID_BYTES,
+    PART_BYTES,
+    FastBatch,
+    FastName,
+    Target,
+    admits_at_once,
+    may_append_and_end,
+    size_bytes_of,
+)
+from coordinator_protocol.batch import HEADER_BYTES
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.names import check_transactional_id
@@ -72,10 +83,8 @@ from group_coordinator.shard import GroupShard
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
-from partition_log.partition_state import PartitionDraft
 from partition_log.requests import ProduceResult
 from partition_log.rules import appending, marking
-from partition_log.rules.appending import AppendVerdict
 from partition_log.rules.marking import MarkerVerdict
 from partition_log.transacted import in_transaction
 from txn_coordinator.counters import COUNTERS, CountersShard
@@ -89,29 +98,11 @@ from txn_coordinator.state import Identity, Transaction, TransactionState
 
 TakenT = TypeVar("TakenT")
 
-# Module-level aliases: enum attribute lookup is slow on CPython 3.11.
-_APPEND: Final = AppendVerdict.APPEND
-_ADMIT: Final = AppendVerdict.ADMIT
+# Module-level alias: enum attribute lookup is slow on CPython 3.11.
 _APPEND_MARKER: Final = MarkerVerdict.APPEND
 
 CLIENT_TXN_VERSION: Final = 2
 """Version from which a client sends Transact, adds partitions by Produce, and gets a new epoch with each outcome."""
-
-_CALL_BYTES: Final = 1_024
-_PART_BYTES: Final = 512
-"""Upper bounds of the bytes that a transaction stages besides ids, payloads and metadata: in all, and for each batch or
-offset."""
-_ID_BYTES: Final = 16
-"""Upper bound of the staged bytes per character of an id or of metadata, in all rows that repeat it."""
-
-FastName = tuple[str, bytes, int]
-"""Topic, topic id and partition number, as the request names a partition."""
-
-FastBatch = tuple[FastName, BatchHeader, bytes, int | None]
-"""Partition, header, payload, and checksum if there is one."""
-
-Target = tuple[PlacedPartition, PartitionDraft]
-"""A partition that is written to, with its draft."""
 
 Taken = tuple[Transaction, list[tuple[PartitionRef, int]]]
 """State of an id after its transaction, and the transaction's first offset in each partition, in the order of the
@@ -255,7 +246,7 @@ class FastPath:
     ) -> Taken:
         if len(groups) > 1 or not context.request_id or context.client_txn_version < CLIENT_TXN_VERSION:
             raise NotCommon
-        size_bytes = _size_bytes(name, batches, groups)
+        size_bytes = size_bytes_of(name, batches, groups)
         targets, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
         participants = tuple(sorted(ordinals)), tuple([group.group_id for group in groups])
         csn, now_ms = self._next_csn(), self._turn.now_ms
@@ -269,7 +260,7 @@ class FastPath:
                 header = in_transaction(header, *identity)
             # Negative for no limit (FOR_EVER).
             limit_ms = placed.timestamp_after_max_ms
-            if not _may_append_and_end(draft, header, marker) or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
+            if not may_append_and_end(draft, header, marker) or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
                 raise NotCommon
             if HEADER_BYTES + len(payload) > placed.batch_bytes_max:
                 raise NotCommon
@@ -296,7 +287,7 @@ class FastPath:
         ]
 
     def _produce(self, name: str, batches: Sequence[FastBatch], context: CallContext) -> list[ProduceResult]:
-        size_bytes = _size_bytes(name, batches)
+        size_bytes = size_bytes_of(name, batches)
         targets, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
         identity, check, checked = current.client_identity, self._parts.checks.take, []
         is_admitted, now_ms = True, self._turn.now_ms
@@ -305,7 +296,7 @@ class FastPath:
                 # A Produce names its producer in its batches alone. The general path judges any other producer.
                 raise NotCommon
             # The limit is negative for no limit (FOR_EVER).
-            admits, limit_ms = _admits(draft, header), placed.timestamp_after_max_ms
+            admits, limit_ms = admits_at_once(draft, header), placed.timestamp_after_max_ms
             if admits is None or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
                 raise NotCommon
             if HEADER_BYTES + len(payload) > placed.batch_bytes_max:
@@ -351,7 +342,7 @@ class FastPath:
         if current.shares:
             # Acknowledged records are settled by the general path alone.
             raise NotCommon
-        size_bytes = _CALL_BYTES + _ID_BYTES * len(name) + _PART_BYTES * len(current.partitions)
+        size_bytes = CALL_BYTES + ID_BYTES * len(name) + PART_BYTES * len(current.partitions)
         self._check_common(name, size_bytes, context)
         for called, sequence in last_sequences:
             placed = self._parts.catalog.find(*called)
@@ -406,7 +397,7 @@ class FastPath:
             request_id=context.request_id,
             client_txn_version=context.client_txn_version,
         )
-        size_bytes = _size_bytes(name)
+        size_bytes = size_bytes_of(name)
         self._check_common(name, size_bytes, context)
         key = self._parts.transaction_router.shard_key(name)
         shard: Any = self._served.get(key)
@@ -517,9 +508,9 @@ class FastPath:
         decision, size_bytes = operation.decide(shard, self._turn), 0
         for record in decision.records:
             changed: Any = record.value
-            size_bytes += _PART_BYTES + _ID_BYTES * len(group)
+            size_bytes += PART_BYTES + ID_BYTES * len(group)
             if isinstance(changed, OffsetCommitted):
-                size_bytes += _ID_BYTES * len(changed.offset.metadata)
+                size_bytes += ID_BYTES * len(changed.offset.metadata)
         return decision, size_bytes
 
     def _settle(
@@ -540,38 +531,3 @@ class FastPath:
         if decision.records:
             shard.part(Offsets).take_position()
         self._offsets.append(decision)
-
-
-def _may_append_and_end(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
-    """Return True if a batch and the marker behind it are appended, and nothing else happens. The transaction
-    coordinator has admitted the batch. It must be appended before the producer's next batch is judged. Raises Refused
-    as `appending.judge_append` and `marking.judge_marker`."""
-    entry, head = draft.entry(marker.producer_id), draft.head
-    return (
-        (entry is None or entry.open_transaction is None)
-        and appending.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is _APPEND
-        and marking.judge_marker(entry, marker, forgotten=head.forgotten) is _APPEND_MARKER
-    )
-
-
-def _admits(draft: PartitionDraft, batch: BatchHeader) -> bool | None:
-    """Return True if a batch of an open transaction is appended at once. False means that the transaction coordinator
-    must admit it first; None means that something else happens. It must be appended before the producer's next batch is
-    judged. Raises Refused as `appending.judge_append`."""
-    entry, log_start_offset = draft.entry(batch.producer_id), draft.head.log_start_offset
-    verdict = appending.judge_append(entry, batch, is_admitted=False, log_start_offset=log_start_offset)
-    if verdict is not _ADMIT:
-        return True if verdict is _APPEND else None
-    verdict = appending.judge_append(entry, batch, is_admitted=True, log_start_offset=log_start_offset)
-    return False if verdict is _APPEND else None
-
-
-def _size_bytes(name: str, batches: Sequence[FastBatch] = (), groups: Sequence[GroupOffsets] = ()) -> int:
-    """Return an upper bound of the bytes that a call stages."""
-    size_bytes = _CALL_BYTES + _ID_BYTES * len(name)
-    for batch in batches:
-        size_bytes += _PART_BYTES + len(batch[2])
-    for group in groups:
-        for offset in group.offsets:
-            size_bytes += _PART_BYTES + _ID_BYTES * (len(group.group_id) + len(offset.metadata))
-    return size_bytes

@@ -13,7 +13,8 @@ from functools import partial
 from itertools import repeat
 from typing import Final
 
-from coordinator_core.fast_path import FastBatch, FastPath
+from coordinator_core.fast_batches import FastBatch
+from coordinator_core.fast_path import FastPath
 from coordinator_protocol.batch import Compression
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.kafka_batches import KafkaBatch, from_kafka

@@ -194,12 +194,12 @@ MUTANTS = (
     Mutant(
         "skip_admission",
         "a transaction opened by a batch is never ended",
-        ((fast_path_module, "_admits", bugs.skip_admission),),
+        ((fast_path_module, "admits_at_once", bugs.skip_admission),),
     ),
     Mutant(
         "append_what_is_there",
         "a batch that comes again is appended",
-        ((fast_path_module, "_admits", bugs.append_what_is_there),),
+        ((fast_path_module, "admits_at_once", bugs.append_what_is_there),),
     ),
     Mutant(
         "open_nothing",

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from coordinator_core.assembly import Core
-from coordinator_core.fast_path import FastBatch, FastPath
+from coordinator_core.fast_batches import FastBatch
+from coordinator_core.fast_path import FastPath
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from coordinator_api.v1 import log_pb2
-from coordinator_core.fast_path import FastBatch
+from coordinator_core.fast_batches import FastBatch
 from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,

@@ -22,7 +22,7 @@ few = settings(max_examples=100, deadline=None)
 
 @few
 @given(groups(with_racks=True))
-def test_every_partition_that_somebody_wants_has_one_owner_who_wants_it(group: Group) -> None:
+def test_every_wanted_partition_has_one_owner_who_wants_it(group: Group) -> None:
     """P1 to P4, and P6: no group is too odd."""
     for name, rule in RULES.items():
         shares = rule(group.members, group.topics)

@@ -14,7 +14,7 @@ few = settings(max_examples=80, deadline=None)
 
 @few
 @given(groups(with_racks=True))
-def test_nobody_gets_what_anybody_claims_but_who_is_believed(group: Group) -> None:
+def test_only_a_believed_claimant_gets_what_is_claimed(group: Group) -> None:
     """X1 where claims contradict each other, and nothing else is held back."""
     believed = owned_pairs(believed_claims(group))
     claimed = set().union(*owned_pairs({name: known.owned for name, known in group.members.items()}).values())

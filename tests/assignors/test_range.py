@@ -79,12 +79,12 @@ def test_racks_that_make_no_difference_change_nothing(
     assert assign_range_by_rack(members, topics) == {"m0": {"t": (0,)}, "m1": {"t": (1,)}}
 
 
-def test_nobody_gets_more_for_being_near() -> None:
+def test_no_member_gets_more_for_being_near() -> None:
     shares = assign_range_by_rack(in_racks("a", "b"), {"t": placed("a", "a", "a", "a", "b")})
     assert shares == {"m0": {"t": (0, 1, 2)}, "m1": {"t": (3, 4)}}
 
 
-def test_somebody_without_a_rack_is_near_to_everything() -> None:
+def test_a_member_without_a_rack_is_near_to_everything() -> None:
     shares = assign_range_by_rack(in_racks(None, "b"), {"t": placed("b", "b", "a", "a")})
     assert shares == {"m0": {"t": (0, 1)}, "m1": {"t": (2, 3)}}
 

@@ -105,7 +105,7 @@ def test_new_partitions_start_where_their_replicas_are(subscribers_of_more: froz
     assert shares == {"a": {"t": (1, 2)}, "b": {"t": (0, 3)}}
 
 
-def test_whoever_must_give_up_gives_up_what_is_far() -> None:
+def test_a_member_that_must_give_up_gives_up_what_is_far() -> None:
     racks = tuple(frozenset(rack) for rack in "bba")
     members = {"a": member("t", rack_id="a", owned={"t": (0, 1, 2)}), "b": member("t", rack_id="b")}
     shares = assign_sticky(members, {"t": TopicSpec(3, racks)})

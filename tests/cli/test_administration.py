@@ -65,7 +65,7 @@ def ask(txnctl: Terminal, server: ServerProcess, monkeypatch: pytest.MonkeyPatch
     ("client_id", "host", "shown"),
     [("app", "10.0.0.1", "app"), ("", "10.0.0.1", "(unnamed)"), ("", "", "(server)"), ("", "unix:", "(unnamed)")],
 )
-def test_only_what_nobody_asked_for_is_the_servers_own_step(client_id: str, host: str, shown: str) -> None:
+def test_only_a_step_without_a_caller_is_the_servers_own(client_id: str, host: str, shown: str) -> None:
     assert actor(client_id, host) == shown
 
 

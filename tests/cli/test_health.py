@@ -86,7 +86,7 @@ def test_shards_that_failed_are_told_of_and_the_server_is_well(txnctl: Terminal,
     assert len(txnctl("health", "--server", patient.address).well().lines) == 2
 
 
-def test_nobody_there_is_told_so_in_words(txnctl: Terminal) -> None:
+def test_a_missing_server_is_reported_in_words(txnctl: Terminal) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # Taken, without a listener.
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -138,7 +138,7 @@ def test_every_command_that_asks_a_server_waits_until_it_takes_work(txnctl: Term
         assert "waiting for at most" in ended.stderr
 
 
-def test_a_wait_for_nobody_ends_as_if_nobody_were_there(txnctl: Terminal) -> None:
+def test_a_wait_for_a_missing_server_ends_as_without_a_wait(txnctl: Terminal) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"

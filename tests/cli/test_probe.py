@@ -88,7 +88,7 @@ def test_a_server_with_a_low_limit_for_timeouts_can_be_probed(txnctl: Terminal) 
     assert "Z  ok  init" in line
 
 
-def test_somebody_else_in_its_topic_is_found_by_the_reader(address: str) -> None:
+def test_another_writer_in_its_topic_is_found_by_the_reader(address: str) -> None:
     """The step that looks is the one that fails, and says what it was shown."""
     with Connection(address) as connection, Producer(address, transactional_id="intruder") as other:
         probe = Probe(connection, SystemClock(), topic="shared", transactional_id="p", timeout_ms=30_000)

@@ -182,7 +182,7 @@ def test_a_timeout_that_the_server_does_not_allow_is_told_before_input_is_read(a
     assert values(ask("consume", topic, "-o", "json")) == []
 
 
-def test_an_aborted_transaction_is_seen_by_nobody_but_an_auditor(ask: Terminal, topic: str) -> None:
+def test_only_an_auditor_sees_an_aborted_transaction(ask: Terminal, topic: str) -> None:
     assert ask("produce", topic, "--abort", "-o", "json", stdin="x\n").well().document["outcome"] == "aborted"
     ask("produce", topic, stdin="y\n").well()
     assert values(ask("consume", topic, "-o", "json")) == ["y"]

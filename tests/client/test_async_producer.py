@@ -256,7 +256,7 @@ def test_a_rival_fences(world: SessionWorld) -> None:
     assert world.server.visible() == [b"a", b"b"]
 
 
-def test_somebody_else_decides() -> None:
+def test_the_decision_is_made_outside() -> None:
     world = SessionWorld()
 
     async def body() -> None:

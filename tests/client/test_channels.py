@@ -146,7 +146,7 @@ async def test_a_server_without_sessions_is_recognised(open_channel: OpenChannel
     await running.stop(0)
 
 
-async def test_where_nobody_listens_the_stream_ends_at_once_and_a_later_one_finds_the_server(
+async def test_without_a_listener_the_stream_ends_at_once_and_a_later_one_finds_the_server(
     open_channel: OpenChannel,
 ) -> None:
     async with server(echo) as endpoint:
@@ -304,7 +304,7 @@ async def test_a_refused_bulk_read_is_told_the_status(open_channel: OpenChannel)
         channel.close()
 
 
-async def test_a_bulk_read_where_nobody_listens_is_lost(open_channel: OpenChannel) -> None:
+async def test_a_bulk_read_without_a_listener_is_lost(open_channel: OpenChannel) -> None:
     async with server(echo) as endpoint:
         pass
     channel = opened(open_channel, endpoint)

@@ -122,7 +122,7 @@ def test_the_outcome_of_a_lost_commit_is_asked_for(world: World) -> None:
     assert world.server.visible() == [b"a"]
 
 
-def test_repeated_work_ends_while_nobody_knows_the_outcome(world: World) -> None:
+def test_repeated_work_ends_while_the_outcome_is_unknown(world: World) -> None:
     producer = producer_in(world, delivery_timeout_ms=1_000)
     producer.init()
     world.weather = lambda method: Fault.LOST_REPLY if method is Method.END_TXN else Fault.NONE

@@ -84,7 +84,7 @@ def test_connections_of_one_process_to_one_endpoint_share_a_channel() -> None:
     assert set(_SHARED._channels) == of_others
 
 
-def test_a_loss_is_reported_to_whoever_started_the_call() -> None:
+def test_a_loss_is_reported_to_the_caller() -> None:
     transport, clock = UnaryTransport(NO_SERVER), Connection(NO_SERVER).clock
     inbox: SimpleQueue[object] = SimpleQueue()
     transport.start(DESCRIBE_TOPICS, DESCRIBE_TOPICS.request_type(), timeout_ms=2_000, on_done=inbox.put)

@@ -212,7 +212,7 @@ def test_assignors_that_cannot_be_are_refused_at_construction(cluster: ClassicCl
         cluster.consumer(partition_assignors=assignors)
 
 
-def test_an_assignor_of_somebodys_own_is_used(cluster: ClassicCluster) -> None:
+def test_a_custom_assignor_is_used(cluster: ClassicCluster) -> None:
     class Own:
         name = "own"
         rebalance_protocols = CLASSIC_ASSIGNORS["range"].rebalance_protocols

@@ -173,7 +173,7 @@ def test_a_group_is_deleted_once_it_is_empty(server: AdministeredServer, admin: 
     assert admin.list_groups() == []
 
 
-def test_a_lost_answer_does_not_make_the_own_deletion_somebody_elses(far: Admin, world: World) -> None:
+def test_a_lost_answer_does_not_make_the_own_deletion_another_callers(far: Admin, world: World) -> None:
     gone = group.DeletedGroup(
         group_id=GROUP,
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -204,7 +204,7 @@ def test_offsets_are_told_with_the_transactions_that_hold_others(server: Adminis
     )
 
 
-def test_nobody_has_no_offsets(admin: Admin) -> None:
+def test_an_unknown_group_has_no_offsets(admin: Admin) -> None:
     assert admin.group_offsets("nobody") == []
     assert admin.group_lag("nobody") == []
 
@@ -369,7 +369,7 @@ def test_what_cannot_be_planned_is_refused(admin: Admin) -> None:
     assert admin.plan_offset_resets(GROUP, {}) == []
 
 
-def test_offsets_are_set_where_nobody_reads(server: AdministeredServer, admin: Admin) -> None:
+def test_offsets_are_set_without_readers(server: AdministeredServer, admin: Admin) -> None:
     member = server.world.consumers.member()
     server.world.consumers.stable(member)
     with pytest.raises(Rejected, match="has members, who would not hear of it") as caught:
@@ -390,13 +390,13 @@ def test_an_offset_of_an_open_transaction_does_not_replace_a_reset(server: Admin
     assert server.world.offsets.fetches() == {"foo-0": 3}
 
 
-def test_nobody_knows_whether_a_reset_without_answers_was_done_and_it_may_be_repeated(far: Admin, world: World) -> None:
+def test_a_reset_without_answers_has_an_unknown_outcome_and_may_be_repeated(far: Admin, world: World) -> None:
     world.fault(Method.OFFSET_COMMIT, *[Fault.LOST_REQUEST] * 200)
     with pytest.raises(OutcomeUnknown, match="Do it again: it does no harm twice"):
         far.alter_group_offsets(GROUP, {FOO_0: 3})
 
 
-def test_offsets_are_forgotten_where_nobody_subscribes(server: AdministeredServer, admin: Admin) -> None:
+def test_offsets_are_forgotten_without_subscribers(server: AdministeredServer, admin: Admin) -> None:
     member = server.world.consumers.member()
     server.world.consumers.stable(member, topics=["foo"])
     member.beats()

@@ -120,7 +120,7 @@ def asked(cluster: FakeCluster) -> list[int]:
     return [each.partition for fetch in cluster.world.requests(Method.FETCH) for each in fetch.partitions]
 
 
-def test_the_buffer_is_bounded_while_nobody_polls() -> None:
+def test_the_buffer_is_bounded_without_polls() -> None:
     cluster = WideCluster()
     consumer = cluster.reader()
     consumer.assignment()

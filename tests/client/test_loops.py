@@ -32,7 +32,7 @@ def test_timers_run_at_their_time_unless_they_are_cancelled() -> None:
     loop.stop()
 
 
-def test_there_is_one_as_long_as_somebody_uses_it() -> None:
+def test_there_is_one_as_long_as_it_is_used() -> None:
     one, two = background_loop(), background_loop()
     assert one is two
     (thread,) = threads()

@@ -62,7 +62,7 @@ def test_without_a_policy_the_application_is_told_from_where_on_it_read_what_was
     assert poll_all(consumer, 3) == [b"c", b"d", b"e"]
 
 
-def test_a_committed_offset_carries_its_epoch_to_whoever_goes_on_there(cluster: FakeCluster) -> None:
+def test_a_committed_offset_carries_its_epoch_to_the_next_reader(cluster: FakeCluster) -> None:
     first = cluster.member(enable_auto_commit=False, auto_offset_reset="earliest")
     assert poll_all(first, 4) == [b"a", b"b", b"lost 1", b"lost 2"]
     first.commit()

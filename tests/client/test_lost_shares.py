@@ -98,7 +98,7 @@ def test_an_application_that_does_not_poll_leaves_and_comes_back(cluster: ShareC
     assert values(consumer.poll()) == [b"a"]
 
 
-def test_a_lost_answer_to_a_fetch_is_healed_by_releasing_what_nobody_has(cluster: ShareCluster) -> None:
+def test_a_lost_answer_to_a_fetch_is_healed_by_releasing_its_records(cluster: ShareCluster) -> None:
     cluster.group.append(0, b"a")
     consumer = cluster.member()
     cluster.world.fault(Method.SHARE_FETCH, Fault.LOST_REPLY)

@@ -35,6 +35,6 @@ def test_the_first_full_batch_decides_for_good() -> None:
     assert keep_memory_of_batches.cache_info().misses == 1
 
 
-def test_whoever_told_the_allocator_what_to_keep_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_of_the_allocator_by_the_user_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
     assert not keep_memory_of_batches()

@@ -474,7 +474,7 @@ def test_an_expired_id_is_initialised_again_with_the_identity_it_had(world: Worl
     assert world.server.visible() == [b"a", b"b"]
 
 
-def test_an_expired_id_that_somebody_else_took_is_fenced(world: World) -> None:
+def test_an_expired_id_that_another_producer_took_is_fenced(world: World) -> None:
     producer = producer_in(world)
     commit(producer, b"a")
     world.server.expire("p")

@@ -94,7 +94,7 @@ def test_the_known_topics_are_asked_for_in_one_request_and_not_again_too_soon(wo
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_REPLY, Fault.SILENT])
-def test_a_refresh_that_fails_holds_nobody_up_and_is_made_again(world: World, fault: Fault) -> None:
+def test_a_refresh_that_fails_delays_no_call_and_is_made_again(world: World, fault: Fault) -> None:
     producer = producer_in(world)
     keyed(world, producer)
     world.server.topics["t"] = 5

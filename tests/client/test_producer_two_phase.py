@@ -46,7 +46,7 @@ def test_what_is_prepared_can_be_aborted(world: World) -> None:
     assert world.server.visible() == [b"b"]
 
 
-def test_whoever_leaves_decides_nothing(world: World) -> None:
+def test_a_caller_that_leaves_decides_nothing(world: World) -> None:
     def fail_after_preparing(producer: Producer) -> None:
         with producer, producer.transaction() as txn:
             txn.send("t", b"a", partition=0)
@@ -191,7 +191,7 @@ def test_who_was_replaced_cannot_prepare_and_is_told_so(world: World) -> None:
     assert (ended(world), producer.status) == ([], ProducerStatus.CLOSED)
 
 
-def test_what_nobody_confirmed_was_noted_by_nobody_and_is_aborted(world: World) -> None:
+def test_what_was_not_confirmed_was_not_noted_and_is_aborted(world: World) -> None:
     producer = participant(world, delivery_timeout_ms=100)
     world.fault(Method.PREPARE_TRANSACTION, *[Fault.LOST_REPLY] * 100)
     with pytest.raises(Abortable):
@@ -201,7 +201,7 @@ def test_what_nobody_confirmed_was_noted_by_nobody_and_is_aborted(world: World) 
     assert world.server.visible() == [b"b"]
 
 
-def test_whoever_interrupts_it_aborts(world: World) -> None:
+def test_an_interruption_aborts(world: World) -> None:
     producer = participant(world)
     world.interrupts[Method.PREPARE_TRANSACTION] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -244,7 +244,7 @@ def test_a_commit_that_comes_after_an_administrator_says_so(world: World) -> Non
     assert world.server.visible() == [b"b"]
 
 
-def test_an_abort_that_nobody_confirmed_says_that_no_timeout_will_help(world: World) -> None:
+def test_an_unconfirmed_abort_says_that_no_timeout_will_help(world: World) -> None:
     producer = participant(world, delivery_timeout_ms=100)
     prepared = prepare(producer, b"a")
     world.fault(Method.END_TXN, *[Fault.LOST_REQUEST] * 100)

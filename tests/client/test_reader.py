@@ -52,7 +52,7 @@ def test_an_empty_topic_has_no_records_and_needs_no_fetch(world: World, topic: F
     assert Method.FETCH not in world.methods()
 
 
-def test_every_partition_is_read_to_its_end_whoever_fills_the_answers(world: World, topic: FakeLog) -> None:
+def test_every_partition_is_read_to_its_end_although_others_fill_the_answers(world: World, topic: FakeLog) -> None:
     for number in range(20):
         topic.append(0, b"a%d" % number)
     topic.append(1, b"b")

@@ -72,7 +72,7 @@ def test_a_program_that_accepts_and_says_nothing_is_given_its_time_only() -> Non
         assert seen(endpoint, timeout_ms=50) == "something accepts connections there and says nothing"
 
 
-def test_a_port_that_nobody_listens_on_refuses() -> None:
+def test_a_port_without_a_listener_refuses() -> None:
     with socket.socket() as plug:
         plug.bind(("127.0.0.1", 0))
         assert seen(f"127.0.0.1:{plug.getsockname()[1]}") == "Connection refused"

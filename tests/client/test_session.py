@@ -163,7 +163,7 @@ def test_what_is_too_large_for_any_message_has_a_call_of_its_own(world: SessionW
     assert (names(world), world.channel.calls) == ([1], [Method.INIT_PRODUCER_ID])
 
 
-def test_what_went_as_a_call_of_its_own_may_have_been_done_when_nobody_wants_it_any_more(world: SessionWorld) -> None:
+def test_what_went_as_a_call_of_its_own_may_have_been_done_when_it_is_not_wanted_any_more(world: SessionWorld) -> None:
     world.channel.limits.message_bytes_max = 1_000
     world.server.handle(Method.INIT_PRODUCER_ID, lambda _: Held())
     large = Asked(world, request=INIT(transactional_id="x" * 2_000))
@@ -188,7 +188,7 @@ def test_a_fetch_has_a_call_of_its_own_so_that_nothing_waits_behind_it(world: Se
     Asked(world, FETCH, FETCH.request_type()).call.cancel()
 
 
-def test_what_nobody_wants_any_more_is_taken_back(world: SessionWorld) -> None:
+def test_what_is_not_wanted_any_more_is_taken_back(world: SessionWorld) -> None:
     kept, unsent = Asked(world), Asked(world)
     unsent.call.cancel()
     world.settle()

@@ -179,7 +179,7 @@ def test_a_refusal_after_a_lost_attempt_ends_the_epoch_that_would_let_it_in(worl
     assert world.server.visible() == [b"y"]
 
 
-def test_that_question_stays_open_while_nobody_answers_it(world: World) -> None:
+def test_that_question_stays_open_without_an_answer(world: World) -> None:
     producer = whole(world, delivery_timeout_ms=300)
     producer.init()
     world.fault(Method.TRANSACT, Fault.LOST_REQUEST)

@@ -189,7 +189,7 @@ def test_once_all_have_gone_a_call_goes_at_once() -> None:
     assert held(throttle, [call_at(301)], 301) == [301]
 
 
-def test_what_a_call_costs_is_not_the_time_in_which_nobody_called() -> None:
+def test_what_a_call_costs_leaves_out_the_time_without_calls() -> None:
     throttle = throttled(100, 0)
     throttle.note(Method.TRANSACT, 100, 60_000, is_refused=False)
     throttle.note(Method.TRANSACT, 100, 120_000, is_refused=False)

@@ -263,7 +263,7 @@ def test_who_asks_what_may_be_done_is_told_the_rule() -> None:
         ask("User:alice", Permission.CLUSTER_ACTION)
 
 
-def test_rules_can_be_prepared_where_nobody_is_asked() -> None:
+def test_rules_can_be_prepared_without_authentication() -> None:
     world = World()
     made = world.inside.core.admin.acls.create([rule()], CallContext(), validate_only=False)
     world.settle()

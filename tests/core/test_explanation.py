@@ -305,7 +305,7 @@ def test_one_that_hangs_has_a_reason() -> None:
     assert (blocking.hanging_reason, blocking.transactional_id) == (HangingReason.NOT_OPEN, "idle")
 
 
-def test_nobody_can_tell_whose_it_is_while_the_shard_does_not_serve() -> None:
+def test_its_owner_is_unknown_while_the_shard_does_not_serve() -> None:
     world = Administered()
     world.opened("a")
     world.unload("a")

@@ -53,7 +53,7 @@ def test_who_may_not_look_learns_nothing_of_shards() -> None:
     assert refusal.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_shard_goes_and_comes_back_and_whoever_asked_is_told_of() -> None:
+def test_a_shard_goes_and_comes_back_and_its_callers_are_reported() -> None:
     world = World()
     shards = world.inside.core.admin.shards
     asked: list[object] = []

@@ -172,7 +172,7 @@ def test_an_id_without_records_in_a_partition_excludes_nothing_there() -> None:
     assert exclusions({}, [replace(idle, csn=4)], {7: with_records}.get, 0, NONE_FORGOTTEN) == {}
 
 
-def test_who_was_forgotten_before_its_transaction_is_finished_is_not_taken_for_nobody() -> None:
+def test_a_producer_forgotten_before_its_transaction_is_finished_is_not_taken_for_none() -> None:
     unfinished = UnfinishedTransaction(7, 0, 3, frozenset({1}))
     with pytest.raises(Refused, match="for longer than a partition remembers") as refusal:
         exclusions({}, [unfinished], {}.get, 0, ForgottenProducers(9, ((0, 3),)))

@@ -152,7 +152,7 @@ def test_offsets_of_no_topic_refuse_all_of_it(taken: Taken) -> None:
     assert values(twins) == ["a1"]
 
 
-def test_readers_wait_for_whoever_was_there_before(taken: Taken) -> None:
+def test_readers_wait_for_earlier_calls(taken: Taken) -> None:
     twins = begun()
     twins.send(transact("b", "t-0", "t-1"))
     twins.send(Call("Produce", "a"))
@@ -204,7 +204,7 @@ def test_a_partition_may_be_named_in_two_ways(taken: Taken) -> None:
     assert taken.ids() == ["a", "b"]
 
 
-def test_nobody_overtakes_a_payload_that_is_checked_elsewhere(taken: Taken) -> None:
+def test_no_call_overtakes_a_payload_that_is_checked_elsewhere(taken: Taken) -> None:
     twins = begun()
     twins.live(Step("hold_checks", (True,)))
     twins.send(

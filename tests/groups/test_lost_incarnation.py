@@ -121,7 +121,7 @@ def test_committed_offsets_stay_and_old_epochs_commit_no_more() -> None:
 
 
 @pytest.mark.parametrize("first_back", ["classic", "consumer"])
-def test_a_group_of_both_kinds_begins_anew_whoever_comes_back_first(first_back: str) -> None:
+def test_a_group_of_both_kinds_begins_anew_with_either_kind_back_first(first_back: str) -> None:
     world = group_world()
     old = world.classic.subscriber("i1", topics=("foo",))
     world.classic.form(old, plan={0: of("foo", 0)})

@@ -149,7 +149,7 @@ def test_a_transact_that_names_what_cannot_be_is_refused(names: list[PartitionNa
 
 
 @pytest.mark.parametrize("name", ["", *IMPOSSIBLE])
-def test_nobody_subscribes_to_a_topic_that_cannot_be(name: str) -> None:
+def test_no_member_subscribes_to_a_topic_that_cannot_be(name: str) -> None:
     world = group_world()
     joining = group_pb2.ConsumerGroupHeartbeatRequest(
         group_id="g",

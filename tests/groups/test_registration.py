@@ -177,7 +177,7 @@ def test_its_own_rules_say_who_commits_offsets(world: World) -> None:
     assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_of_another_protocol_take_nobody_elses_group(world: World) -> None:
+def test_members_of_another_protocol_take_no_others_group(world: World) -> None:
     """Only an empty group changes its kind; one with members of a protocol that the caller does not speak stays."""
     join = group_pb2.JoinGroupRequest(
         group_id="q",

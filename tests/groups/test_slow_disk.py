@@ -296,7 +296,7 @@ class SlowDisk:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nobody_is_missed_who_does_what_it_must(seed: int) -> None:
+def test_no_member_expires_that_does_what_it_must(seed: int) -> None:
     disk = SlowDisk(seed)
     for _tick in range(400):
         disk.tick()

@@ -42,7 +42,7 @@ def test_a_client_without_a_proper_name_is_refused(names: tuple[str, str]) -> No
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_older_versions_name_nobody(version: int) -> None:
+def test_older_versions_name_no_client(version: int) -> None:
     assert code("", "", version=version) == ErrorCode.NONE
 
 

@@ -115,7 +115,7 @@ def test_a_refused_call_has_its_error_for_each_key(version: int) -> None:
 
 
 @pytest.mark.parametrize("key", ["__reserved", "", "n\0l"])
-def test_an_id_that_nobody_may_use_is_refused_by_init_producer_id_alone(key: str) -> None:
+def test_an_id_without_rights_is_refused_by_init_producer_id_alone(key: str) -> None:
     caller = KafkaCaller(World())
     assert find(caller, 2, key, key_type=TRANSACTION) == [THIS_SERVER]
     request = InitProducerIdRequest(transactional_id=key, transaction_timeout_ms=1_000)

@@ -326,9 +326,7 @@ def test_a_transaction_in_one_request_is_read_with_its_marker(world: World, log:
     assert (marker.base_offset, marker.attributes, marker.records[0][1]) == (2, CONTROL, COMMIT_MARKER)
 
 
-def test_a_batch_that_nobody_can_decode_ends_the_answer_and_is_an_error_if_it_is_the_first(
-    world: World, log: KafkaLog
-) -> None:
+def test_an_undecodable_batch_ends_the_answer_and_is_an_error_if_it_is_the_first(world: World, log: KafkaLog) -> None:
     world.create_topic("words", 1)
     append(world, ["a"], "words-0")
     unreadable = world.produce(None, Identity(-1, -1), "words-0", ["no", "records"], sequence=-1)

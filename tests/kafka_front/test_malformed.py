@@ -96,7 +96,7 @@ def test_a_broken_produce_request_is_refused_with_the_field(body: bytes, version
         produce_request.decode(memoryview(body), version)
 
 
-def test_tagged_fields_that_nobody_knows_are_skipped() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     body = EMPTY_PRODUCE + b"\x02\x00\x01x\x90\x4e\x02xy"
     assert produce_request.decode(memoryview(body), 9) == produce_request.ProduceRequest(acks=1)
 

@@ -168,7 +168,7 @@ def test_offsets_of_version_2_bring_their_group(producer: KafkaProducer) -> None
     assert producer.world.offsets.fetches("t-0") == {"t-0": 7}
 
 
-def test_offsets_of_somebody_who_is_no_member(producer: KafkaProducer) -> None:
+def test_offsets_of_a_caller_that_is_no_member(producer: KafkaProducer) -> None:
     code = producer.commits_offset("t-0", 7, 5, member_id="m", generation_id=3)
     assert code is ErrorCode.ILLEGAL_GENERATION
 

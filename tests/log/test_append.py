@@ -55,7 +55,7 @@ def test_a_batch_is_readable_once_it_is_durable(driven: DrivenLog) -> None:
 
 
 @pytest.mark.parametrize("partitions", [(0,), (0, 1)], ids=["one batch", "several batches"])
-def test_a_defect_is_nobodys_result_and_appends_nothing(
+def test_a_defect_is_no_result_and_appends_nothing(
     partitions: tuple[int, ...], driven: DrivenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_arguments: Any, **_more: Any) -> None:
@@ -104,7 +104,7 @@ def test_what_the_disk_never_saw_is_appended_again_after_a_crash(driven: DrivenL
     assert (again.base_offset, again.is_duplicate) == (1, False)
 
 
-def test_what_the_disk_saw_is_recognised_after_a_crash_although_nobody_was_answered(driven: DrivenLog) -> None:
+def test_what_the_disk_saw_is_recognised_after_a_crash_even_without_an_answer(driven: DrivenLog) -> None:
     driven.send(Batch(IDEMPOTENT, 0))
     driven = driven.crash(kept_groups=1)
     assert driven.append(Batch(IDEMPOTENT, 0)).is_duplicate

@@ -101,7 +101,7 @@ def test_admission_is_asked_before_the_sequence_is_checked() -> None:
     assert judge(None, batch(9, is_transactional=True), is_admitted=False) is AppendVerdict.ADMIT
 
 
-def test_later_batches_of_the_transaction_ask_nobody() -> None:
+def test_later_batches_of_the_transaction_need_no_admission() -> None:
     entry = appended(batch(0, is_transactional=True))
     assert judge(entry, batch(1, is_transactional=True), is_admitted=False) is AppendVerdict.APPEND
 
@@ -150,7 +150,7 @@ def test_a_part_of_an_appended_batch_is_known_to_be_in_the_log() -> None:
     assert refusal(appended(batch(0, 5)), batch(1, 2)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
-def test_a_batch_from_before_the_wrap_is_not_called_a_duplicate_because_nobody_knows() -> None:
+def test_a_batch_from_before_the_wrap_is_not_called_a_duplicate() -> None:
     entry = ProducerEntry(epoch=0, batches=(CachedBatch(0, 3, 900),))
     before = batch(SEQUENCE_MAX - 1, 2)
     assert refusal(entry, before) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

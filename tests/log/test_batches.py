@@ -92,7 +92,7 @@ def test_a_refused_batch_leaves_its_sequence_free(driven: DrivenLog) -> None:
     assert driven.append(Batch(IDEMPOTENT, 0)).base_offset == 0
 
 
-def test_a_bad_batch_harms_nobody_in_the_same_group(driven: DrivenLog) -> None:
+def test_a_bad_batch_harms_no_other_in_the_same_group(driven: DrivenLog) -> None:
     sent = [driven.send(batch) for batch in (Batch(), Batch(payload=b""), Batch(IDEMPOTENT, 3), Batch())]
     driven.flush()
     assert [code(pending.result()[0]) for pending in sent] == [

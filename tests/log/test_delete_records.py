@@ -100,7 +100,7 @@ def test_a_lease_keeps_what_its_holder_reads(driven: DrivenLog) -> None:
     assert delete(driven, 4).low_watermark == 4
 
 
-def test_nobody_is_told_before_it_is_durable(driven: DrivenLog) -> None:
+def test_no_answer_comes_before_it_is_durable(driven: DrivenLog) -> None:
     filled(driven)
     wanted = RecordsToDelete(PartitionName(TOPIC, b"", 0), 3)
     deleted = driven.log.delete_records(DeleteRecords([wanted]), CONTEXT)

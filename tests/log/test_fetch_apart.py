@@ -84,7 +84,7 @@ def no_call_waits(driven: DrivenLog) -> bool:
     return fetcher.waiting_fetches == 0 and not fetcher._watches and "fetch" not in driven.runtime.timers.by_kind()
 
 
-def test_a_slow_read_holds_up_nobody_else(driven: DrivenLog, reader: HeldReader) -> None:
+def test_a_slow_read_delays_no_other_fetch(driven: DrivenLog, reader: HeldReader) -> None:
     driven.append(Batch())
     fetching = driven.fetch()
     assert not fetching.is_settled

@@ -80,7 +80,7 @@ def test_the_new_epoch_is_durable_and_begins_once(driven: DrivenLog) -> None:
     assert again.head().leadership == restored.head().leadership
 
 
-def test_nobody_is_served_before_the_new_epoch_is_durable(driven: DrivenLog) -> None:
+def test_no_reader_is_served_before_the_new_epoch_is_durable(driven: DrivenLog) -> None:
     """Otherwise what a reader was told in it would be gone with the next crash."""
     driven.append(Batch())
     store = driven.backup()
@@ -258,7 +258,7 @@ def test_ends_of_epochs_are_of_one_durable_moment(driven: DrivenLog) -> None:
     assert [each.end_offset for each in found] == [3, 0], "open transactions count"
 
 
-def test_whoever_takes_another_epoch_for_the_current_one_gets_no_end(driven: DrivenLog) -> None:
+def test_a_reader_with_another_current_epoch_gets_no_end(driven: DrivenLog) -> None:
     name = PartitionName(TOPIC, b"", 0)
     queries = [EpochQuery(name, FIRST_LINE, current) for current in (THIRD, SECOND, THIRD + 1)]
     found = epoch_ends(lines(driven), *queries, EpochQuery(PartitionName("missing", b"", 0), 0))

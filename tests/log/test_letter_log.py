@@ -31,7 +31,7 @@ def test_records_are_found_at_their_offsets(encoding: Encoding, compression: Com
     assert found == {40: RECORDS[0], 42: RECORDS[2]}
 
 
-def test_a_payload_that_nobody_can_read_has_none() -> None:
+def test_an_unreadable_payload_has_none() -> None:
     header = BatchHeader(0, 1, 0, 0, Encoding.RECORDS_V1)
     whole = stored(RECORDS[:1], Encoding.RECORDS_V1)
     assert letter_log().records_at((header, whole[:64] + b"no record"), [0]).result() == {}

@@ -158,7 +158,7 @@ def test_a_committed_reader_wakes_when_the_transaction_ends(driven: DrivenLog) -
     assert offsets_of(waiting.result()[0]) == [0]
 
 
-def test_an_abort_wakes_nobody_and_moves_the_position(driven: DrivenLog) -> None:
+def test_an_abort_wakes_no_fetch_and_moves_the_position(driven: DrivenLog) -> None:
     waiting = driven.fetch(wait_ms_max=WAIT_MS)
     driven.append(Batch(TX, 0))
     driven.end(TX, ABORT)

@@ -100,13 +100,13 @@ def test_a_take_over_of_a_transaction_that_is_kept_names_the_newcomer(world: Obs
     assert (event["client_id"], event["host"]) == ("loader-2", "10.0.0.2")
 
 
-def test_a_producer_that_goes_on_with_its_own_identity_fences_nobody(world: ObservedWorld, lines: Lines) -> None:
+def test_a_producer_that_goes_on_with_its_own_identity_fences_none(world: ObservedWorld, lines: Lines) -> None:
     identity = world.initialised("billing")
     world.initialised("billing", expected=identity)
     assert lines.events() == []
 
 
-def test_a_first_initialisation_is_nobodys_loss(world: ObservedWorld, lines: Lines) -> None:
+def test_a_first_initialisation_fences_none(world: ObservedWorld, lines: Lines) -> None:
     world.initialised("billing")
     assert lines.events() == []
 

@@ -14,7 +14,7 @@ from tests.logs.lines import Lines
 from tests.metrics.observed_shares import ObservedShares
 
 
-def test_what_nobody_processed_has_a_line(lines: Lines) -> None:
+def test_unprocessed_records_have_a_line(lines: Lines) -> None:
     lines.configure(LogFormat.JSON)
     found = ObservedShares().shares
     of_partition = {"group_id": found.group_id, "ordinal": found.key.ordinal}

@@ -126,7 +126,7 @@ def test_after_the_loop_has_ended_a_scrape_says_so() -> None:
     scraped.endpoint.close()
 
 
-async def test_a_closed_endpoint_answers_nobody_and_frees_its_port(scraped: Scraped) -> None:
+async def test_a_closed_endpoint_answers_no_scrape_and_frees_its_port(scraped: Scraped) -> None:
     port = scraped.endpoint.port
     await asyncio.to_thread(scraped.endpoint.close)
     with pytest.raises(URLError):

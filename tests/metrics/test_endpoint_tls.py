@@ -90,7 +90,7 @@ def test_a_scraper_may_show_one_where_one_is_requested(authority: Authority, tmp
             scrape(port, authority, stranger)
 
 
-def test_who_says_nothing_or_speaks_no_tls_holds_up_nobody_and_learns_nothing(authority: Authority) -> None:
+def test_a_caller_without_tls_or_words_delays_no_other_and_learns_nothing(authority: Authority) -> None:
     with (
         endpoint(kept(authority)) as port,
         socket.create_connection((HOST, port)),

@@ -92,6 +92,6 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
         assert scrape(address)
 
 
-def test_without_the_setting_nobody_listens(tmp_path: Path) -> None:
+def test_without_the_setting_there_is_no_listener(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server:
         assert not [event for event in events(server) if event["event"] == "serving_metrics"]

@@ -64,7 +64,7 @@ def test_members_are_open_until_they_are_sealed_and_gone_when_they_are_given_up(
     assert counted(world, BATCHES) == {"committed": 1}, "who was not chosen is part of the decision"
 
 
-def test_what_nobody_decides_on_is_given_up_once(world: ObservedWorld) -> None:
+def test_an_undecided_batch_is_given_up_once(world: ObservedWorld) -> None:
     world.sinks.written(0, "a")
     world.sinks.member(0)
     assert world.sinks.abort() == 2

@@ -201,7 +201,7 @@ def test_what_waits_for_an_outside_decision_has_an_age_of_its_own(world: Observe
     assert world.non_zero(COMPLETED) == {("commit", "client"): 1}
 
 
-def test_ids_that_nobody_uses_are_counted_out(world: ObservedWorld) -> None:
+def test_unused_ids_are_counted_out(world: ObservedWorld) -> None:
     world.initialised("a")
     world.opened("b")
     world.tick(8 * 24 * 3_600_000)

@@ -42,7 +42,7 @@ def test_the_lines_for_kafkas_clients_make_a_listener(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUN_ON_A_HOST)
-def test_on_a_host_nobody_else_gets_in_by_the_example(name: str) -> None:
+def test_on_a_host_no_other_user_gets_in_by_the_example(name: str) -> None:
     settings = tomllib.loads((OPS / name).read_text())
     for setting in ("listen", "metrics_listen"):
         assert settings[setting].startswith("127.0.0.1:"), setting

@@ -116,7 +116,7 @@ def test_bytes_of_any_kind_are_split_or_left_for_the_header_to_refuse(row: bytes
 
 
 @pytest.mark.parametrize("at", range(TAIL_BYTES))
-def test_a_tail_that_nobody_wrote_is_refused(at: int) -> None:
+def test_an_impossible_tail_is_refused(at: int) -> None:
     batch = batch_of(MARKER, 0, 1, b"payload", 0)
     tail = bytearray(encode_tail(MARKER, 0, 5))
     tail[at] ^= 1

@@ -74,7 +74,7 @@ def test_parts_are_counted_as_protobuf_reads_them(
     ],
     ids=["messages", "texts", "texts of groups", "unknown fields", "unknown groups"],
 )
-def test_elements_that_are_empty_and_fields_that_nobody_knows_count(request_type: type[Message], body: bytes) -> None:
+def test_empty_elements_and_unknown_fields_count(request_type: type[Message], body: bytes) -> None:
     request_type.FromString(body)
     assert parts_are_too_many(body, request_type.DESCRIPTOR, 100)
     assert not parts_are_too_many(body, request_type.DESCRIPTOR, 101)

@@ -141,7 +141,7 @@ def name_only(changed: FileDescriptorProto) -> None:
         (lambda changed: setattr(changed.service[0].method[0], "client_streaming", True), "and is 'stream p.Order -> "),
     ],
 )
-def test_what_breaks_somebody_is_refused(change: Callable[[FileDescriptorProto], object], said: str) -> None:
+def test_a_breaking_change_is_refused(change: Callable[[FileDescriptorProto], object], said: str) -> None:
     assert said in "\n".join(complaints(change))
 
 

@@ -92,5 +92,5 @@ def test_a_member_of_a_sink_is_an_open_transaction_and_no_id() -> None:
     assert (held.open(), held.ids()) == ({ALICE: 1}, {})
 
 
-def test_what_the_server_does_by_itself_makes_nobody_a_holder_of_an_id() -> None:
+def test_what_the_server_does_by_itself_makes_no_principal_a_holder_of_an_id() -> None:
     assert Held().steps(DECIDED, before=OPEN, by=INTERNAL.principal).ids() == {}

@@ -188,7 +188,7 @@ def test_what_ends_a_transaction_is_never_refused_and_counts() -> None:
     assert metered.refusal_ms(PRODUCE) == 3_000
 
 
-def test_nobody_is_asked_to_pause_for_longer_than_half_a_minute() -> None:
+def test_no_caller_is_asked_to_pause_for_longer_than_half_a_minute() -> None:
     metered = MeteredGatekeeper(row(produce_bytes_per_second=1))
     assert metered.throttle_ms(PRODUCE, 1_000_000) == PAUSE_MS_MAX
 
@@ -220,7 +220,7 @@ def test_a_client_has_a_share_of_what_its_principal_may_take() -> None:
     assert [metered.throttle_ms(LIMITS, client_id="b") for _ in range(2)] == [0, 34], "the rest of the principal's"
 
 
-def test_the_longer_of_two_pauses_counts_whoever_owes_it() -> None:
+def test_the_longer_of_two_pauses_counts_for_either_debtor() -> None:
     metered = MeteredGatekeeper(row(requests_per_second=10), row(client_id="a", requests_per_second=1))
     assert [metered.throttle_ms(LIMITS, client_id="a") for _ in range(2)] == [0, 1_000]
     for _ in range(48):

@@ -119,7 +119,7 @@ def test_a_file_that_became_wrong_leaves_the_old_rules_in_force(file: Path) -> N
     assert [line["event"] for line in log] == ["quotas_refused", "quotas_changed"]
 
 
-def test_a_server_that_asks_nobody_and_has_no_file_bounds_nobody(tmp_path: Path, file: Path) -> None:
+def test_a_server_without_authentication_and_file_has_no_bounds(tmp_path: Path, file: Path) -> None:
     plain = Config.model_validate({"data_dir": tmp_path})
     assert plain.quotas(ManualClock()).budgets is None
     told = Config.model_validate({"data_dir": tmp_path, "quotas_file": file, "super_users": "User:root"})

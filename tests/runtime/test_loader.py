@@ -196,7 +196,7 @@ class TestFailing:
         assert state(ledger) is ShardState.FAILED
         assert [type(event) for event in told][-4:] == [ShardLoaded, ShardStopped, ShardUnloaded, ShardLoadFailed]
 
-    def test_a_store_that_fails_is_nobodys_shard(self, ledger: Ledger) -> None:
+    def test_a_store_that_fails_is_no_failed_shard(self, ledger: Ledger) -> None:
         """It ends the process: nothing is guessed in place."""
 
         class Broken:
@@ -308,7 +308,7 @@ class TestUnloading:
             ledger.driver.settle()
             assert unloaded.result() is None
 
-    def test_a_freed_key_after_a_reload_frees_nobody_twice(self, ledger: Ledger) -> None:
+    def test_a_freed_key_after_a_reload_frees_no_call_twice(self, ledger: Ledger) -> None:
         ledger.runtime.write(put("busy", 1))
         ledger.driver.loader.load(FIRST)
         ledger.driver.settle()

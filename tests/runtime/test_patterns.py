@@ -31,5 +31,5 @@ def test_what_is_no_pattern_is_refused_with_the_reason(pattern: str) -> None:
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_nobody_can_keep_the_engine_busy() -> None:
+def test_no_pattern_can_keep_the_engine_busy() -> None:
     assert not Pattern("(a*)*b").matches("a" * 10_000)

@@ -383,7 +383,7 @@ def test_a_defect_in_what_follows_an_answer_is_told_and_keeps_no_other_answer_ba
     assert [str(defect) for defect in defects] == ["our bug"]
 
 
-def test_whoever_measures_is_told_of_each_group_and_how_long_it_took(ledger: Ledger) -> None:
+def test_each_group_is_reported_with_how_long_it_took(ledger: Ledger) -> None:
     told: list[tuple[int, int, int]] = []
     ledger.runtime.on_group = lambda group: told.append((group.row_count, group.size_bytes, group.elapsed_us))
     ledger.runtime.write(put("a", 1))

@@ -81,7 +81,7 @@ def test_an_expiry_that_was_refused_gives_way_to_a_staged_decision(ledger: Ledge
     assert ledger.runtime.timers.next_deadline_ms() is None
 
 
-def test_what_is_to_be_done_at_once_is_put_off_by_nobody(ledger: Ledger) -> None:
+def test_what_is_to_be_done_at_once_is_never_put_off(ledger: Ledger) -> None:
     """Otherwise a steady stream of decisions, each before the one before it is durable, would put it off for ever."""
     done: list[int] = []
     for number in range(5):

@@ -399,7 +399,7 @@ def test_more_long_polls_than_there_may_be(victim: Victim) -> None:
     assert victim.figure('txn_rpc_rejected_total{reason="overload"}') > 0
 
 
-def test_answers_that_nobody_reads(victim: Victim) -> None:
+def test_unread_answers(victim: Victim) -> None:
     payload = log_pb2.Records(records=[log_pb2.Record(value=bytes(900_000))]).SerializeToString()
     batch = log_pb2.RecordBatch(record_count=1, encoding=log_pb2.ENCODING_RECORDS_V1, payload=payload)
     log = log_pb2_grpc.LogServiceStub(victim.channel())

@@ -84,7 +84,7 @@ def test_one_principal_takes_no_more_than_half_however_many_connections_it_has()
     assert refusal(answers, KnownConnection("User:noisy", 5)) is None
 
 
-def test_nobody_finds_room_where_all_of_it_is_taken() -> None:
+def test_no_answer_finds_room_where_all_of_it_is_taken() -> None:
     answers = AnswerBytes(LIMITS)
     for number in range(10):
         answers.hold(str(number), 10)

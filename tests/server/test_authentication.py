@@ -161,7 +161,7 @@ async def test_where_certificates_are_only_requested_a_token_will_do(tokens: Tok
 
 
 @on_both
-async def test_a_listener_that_asks_nobody_names_everybody(tmp_path: Path) -> None:
+async def test_a_listener_without_authentication_names_every_caller(tmp_path: Path) -> None:
     for given, principal in (({}, ANONYMOUS), ({"principal": "User:local"}, "User:local")):
         listener = Listener.model_validate({"listen": f"{HOST}:0"} | given)
         async with serving(listener, Identities()) as (listeners, servicer):

@@ -49,7 +49,7 @@ def test_no_name_several_names_and_an_empty_one_are_refused(authority: Authority
     assert refused.value.reason is Reason.NO_PRINCIPAL
 
 
-def test_a_certificate_called_everybody_is_nobody(authority: Authority) -> None:
+def test_a_certificate_called_everybody_is_no_principal(authority: Authority) -> None:
     with pytest.raises(Unauthenticated) as refused:
         of_certificate(names(authority, NameRule(NameSource.CN)), authority.issue("*", "a"))
     assert refused.value.reason is Reason.NO_PRINCIPAL

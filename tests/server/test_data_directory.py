@@ -23,7 +23,7 @@ def everything_in(directory: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "checkpoint/offsets/0", "segments/7", "store/7", "CURRENT", "lost"])
-def test_a_directory_with_files_of_somebody_else_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
+def test_a_directory_with_other_files_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / name).write_text("theirs")
     before = everything_in(tmp_path)

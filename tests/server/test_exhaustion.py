@@ -279,7 +279,7 @@ def test_readers_that_stood_still_leave_little_memory_behind(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("transport")
-def test_fifty_readers_that_stand_still_refuse_nobody_and_hold_what_they_may(tmp_path: Path) -> None:
+def test_fifty_blocked_readers_cause_no_refusal_and_hold_what_they_may(tmp_path: Path) -> None:
     """One after the other, so that each may take what those before it left."""
     large = [("grpc.max_receive_message_length", 16 * MEBI)]
     with ServerProcess(tmp_path / "data") as server, grpc.insecure_channel(server.address, large) as channel:
@@ -325,7 +325,7 @@ def fill(channel: grpc.Channel) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("transport")
-def test_more_connections_than_open_files_end_nobody(tmp_path: Path) -> None:
+def test_more_connections_than_open_files_end_no_session(tmp_path: Path) -> None:
     small_files = ("--set", "write_buffer_bytes=100000", "--set", "wal_bytes_max=1000000")
     with (
         ServerProcess(tmp_path / "data", *small_files, handles_max=300) as server,

@@ -54,7 +54,7 @@ class Loop:
         return not self._due
 
 
-def test_where_nobody_waits_a_read_begins_at_once() -> None:
+def test_without_others_waiting_a_read_begins_at_once() -> None:
     loop = Loop()
     loop.ask("a1")
     assert loop.begun == ["a1"]

@@ -183,7 +183,7 @@ def test_what_cannot_be_read_is_refused_by_itself(damage: Callable[[bytes], byte
     assert [reply.is_settled for reply in replies] == [False, True, False]
 
 
-def test_a_defect_of_the_fast_path_costs_nobody_an_answer() -> None:
+def test_a_defect_of_the_fast_path_costs_no_call_its_answer() -> None:
     desk = Desk()
     with structlog.testing.capture_logs() as lines:
         desk.send("a", "defect", "b")

@@ -170,7 +170,7 @@ async def test_a_request_may_be_compressed_but_not_become_too_large(
     ],
     ids=["http1", "noise", "broken http2 frames", "tls hello"],
 )
-async def test_garbage_on_the_port_hurts_nobody(served: Served, garbage: bytes) -> None:
+async def test_garbage_on_the_port_hurts_no_other(served: Served, garbage: bytes) -> None:
     reader, writer = await asyncio.open_connection(HOST, served.port)
     # The server may answer or cut the line at any moment, as long as it lets go of it.
     with suppress(OSError):

@@ -16,7 +16,7 @@ HOST = "127.0.0.1"
 
 
 @ONLY_LINUX
-def test_own_listeners_share_a_port_with_nobody() -> None:
+def test_own_listeners_share_a_port_with_no_other() -> None:
     with socket.create_server((HOST, 0), reuse_port=True) as one:
         port = one.getsockname()[1]
         with socket.create_server((HOST, port), reuse_port=True):
@@ -24,7 +24,7 @@ def test_own_listeners_share_a_port_with_nobody() -> None:
 
 
 @ONLY_LINUX
-def test_where_nobody_may_look_nothing_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_right_to_look_nothing_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(listening, "_OWN_FILES", tmp_path / "none")
     with socket.create_server((HOST, 0)) as one:
         assert not is_shared(one.getsockname()[1])

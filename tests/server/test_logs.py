@@ -47,7 +47,7 @@ def test_json_lines_hold_the_event_its_fields_and_its_time() -> None:
     assert "KeyError: 'ours'" in defect["exception"]
 
 
-def test_where_nobody_reads_along_auto_means_json() -> None:
+def test_without_a_terminal_auto_means_json() -> None:
     assert json.loads(lines(LogFormat.AUTO).splitlines()[0])["event"] == "serving"
 
 
@@ -83,7 +83,7 @@ def test_the_debug_lines_of_libraries_are_left_out(library: str) -> None:
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["something odd"]
 
 
-def test_whoever_leaves_before_the_answer_puts_nothing_into_the_log() -> None:
+def test_a_caller_that_leaves_before_the_answer_puts_nothing_into_the_log() -> None:
     """grpc.aio would write a traceback for each, without a limit."""
     stream, log = io.StringIO(), logging.getLogger("grpc._cython.cygrpc")
     configure_logs(LogFormat.JSON, LogLevel.INFO, stream)

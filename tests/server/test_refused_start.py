@@ -112,7 +112,7 @@ def test_a_refused_directory_leaves_no_socket_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "closed", long_but({".", "store"}.__contains__, [".", "LOCK", "durable_mark", "store", "store/CURRENT", "segments"])
 )
-def test_a_store_of_somebody_else_is_refused_with_what_cannot_be_used(tmp_path: Path, closed: str) -> None:
+def test_a_store_of_another_owner_is_refused_with_what_cannot_be_used(tmp_path: Path, closed: str) -> None:
     with ServerProcess(tmp_path / "data") as server:
         server.terminate()
     path = tmp_path / "data" / closed

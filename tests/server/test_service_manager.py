@@ -83,7 +83,7 @@ async def test_without_a_watchdog_there_are_no_signs_of_life(
         told(listening)
 
 
-def test_where_nobody_asked_nothing_is_sent_and_nobody_complains() -> None:
+def test_without_a_service_manager_nothing_is_sent_and_nothing_fails() -> None:
     with structlog.testing.capture_logs() as lines:
         ServiceManager.of({}, 7).busy("alone")
     assert lines == []

@@ -288,7 +288,7 @@ async def test_a_host_whose_handshakes_fail_all_the_time_is_not_heard_for_moment
             assert await is_alive(channel)
 
 
-async def test_callers_that_say_nothing_hold_up_nobody(authority: Authority, transport: TransportName) -> None:
+async def test_silent_callers_delay_no_other(authority: Authority, transport: TransportName) -> None:
     async with serving(with_tls(authority.issue("server")), name=transport) as listeners:
         port = listeners.first.address.port
         silent = [socket.create_connection((HOST, port)) for _ in range(50)]

@@ -120,7 +120,7 @@ async def test_connections_that_never_shake_hands_are_strangers(tmp_path: Path, 
             each.close()
 
 
-async def test_where_nobody_is_asked_a_handshake_is_enough(tmp_path: Path) -> None:
+async def test_without_authentication_a_handshake_is_enough(tmp_path: Path) -> None:
     async with asking(tmp_path, authentication="") as server:
         peers = [await asyncio.to_thread(server.stranger) for _ in range(3 * UNAUTHENTICATED_LEAST)]
         await until(lambda: server.open_connections == len(peers))

@@ -70,7 +70,7 @@ async def test_only_the_owner_may_connect_and_other_files_keep_their_mode(tmp_pa
     await transport.stop(0)
 
 
-async def test_a_socket_that_somebody_listens_on_is_not_taken(tmp_path: Path) -> None:
+async def test_a_socket_with_a_listener_is_not_taken(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         other.bind(str(path))

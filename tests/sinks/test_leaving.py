@@ -72,7 +72,7 @@ def test_a_member_that_left_writes_no_more_and_cannot_be_committed(world: World)
     assert world.sinks.seen("t-0") == ["sibling"]
 
 
-def test_whoever_leaves_twice_or_too_late_is_told_that_it_is_over(world: World) -> None:
+def test_a_member_that_leaves_twice_or_too_late_is_refused(world: World) -> None:
     failed, chosen = world.sinks.written(0, "failed"), world.sinks.written(0, "chosen")
     leave(world, failed)
     assert world.sinks.refusal(ask_to_leave(world, failed)) is ErrorCode.PRODUCER_FENCED

@@ -96,7 +96,7 @@ def test_a_read_begins_where_a_group_stands_and_else_at_the_earliest(plan: Plan,
         plan(timed, startingOffsets="group", groupId=group)
 
 
-def test_a_group_that_nobody_knows_stands_nowhere(plan: Plan, timed: str) -> None:
+def test_an_unknown_group_has_no_position(plan: Plan, timed: str) -> None:
     assert plan(timed, startingOffsets="group", groupId=f"{timed}-nobody") == [(0, 7), (0, 3)]
 
 

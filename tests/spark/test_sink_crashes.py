@@ -120,7 +120,7 @@ def test_rows_of_two_topics_in_one_micro_batch_are_decided_at_once(
     assert seen() == [["0", "2"], ["1"]]
 
 
-def test_a_task_that_fails_is_repeated_and_its_first_attempts_are_seen_by_nobody(
+def test_a_task_that_fails_is_repeated_and_its_first_attempts_are_never_seen(
     copy: Copying, line: Line, topics: Topics
 ) -> None:
     """One attempt has written and not sealed, one has sealed and did not live to tell, the third is the one."""

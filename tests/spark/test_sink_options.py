@@ -68,7 +68,7 @@ def test_a_write_by_itself_is_a_sink_of_its_own() -> None:
     assert batch_of(parsed(), OF_NOTHING, "own", is_stream=False) == Batch("spark/batch/own", "own", 0)
 
 
-def test_a_write_with_a_version_is_the_same_whoever_repeats_it() -> None:
+def test_a_write_with_a_version_is_the_same_in_every_repetition() -> None:
     versioned = parsed(txnAppId="nightly", txnVersion="20261123")
     for told in (OF_NOTHING, OF_STREAM):
         assert batch_of(versioned, told, "own", is_stream=False) == Batch("spark/app/nightly", "own", 20_261_123)

@@ -34,7 +34,7 @@ def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-def test_every_record_arrives_once_whoever_is_killed(own_server: ServerProcess, tmp_path: Path) -> None:
+def test_every_record_arrives_once_after_every_kill(own_server: ServerProcess, tmp_path: Path) -> None:
     """Each run loses an executor and the server, and ends with the death of the driver."""
     chance = random.Random(23)
     with Topics(own_server.address, prefix="killed") as topics:

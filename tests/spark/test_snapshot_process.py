@@ -54,7 +54,7 @@ def micro_batches(directory: Path) -> list[Counter[tuple[int, str]]]:
 
 
 @pytest.mark.long
-def test_no_micro_batch_tears_a_transaction_whoever_is_killed(own_server: ServerProcess, tmp_path: Path) -> None:
+def test_no_kill_makes_a_micro_batch_tear_a_transaction(own_server: ServerProcess, tmp_path: Path) -> None:
     with Topics(own_server.address, prefix="torn") as topics:
         topic = topics.create(PARTITIONS)
         committed: list[str] = []

@@ -43,7 +43,7 @@ def test_the_table_accounts_for_every_partition_and_the_whole() -> None:
     assert [found.hidden_records for found in counted.partitions] == [207, 10]
 
 
-def test_what_nobody_counted_is_not_called_zero() -> None:
+def test_an_unknown_count_is_not_called_zero() -> None:
     unknown = summary(partition(0, rows=None, aborted=None, control=None, corrupt=None))
     assert (unknown.rows, unknown.aborted_records, unknown.partitions[0].hidden_records) == (None, None, None)
     assert unknown.table().splitlines()[2].split()[-6:] == ["-"] * 6

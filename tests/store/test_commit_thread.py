@@ -153,7 +153,7 @@ def test_who_lets_it_begin_does_not_wait_for_a_disk_that_hangs(
     reports.wait_until_durable(2)
 
 
-def test_a_group_that_nobody_waited_for_holds_nobody_up_later(
+def test_a_group_without_waiting_callers_delays_no_later_one(
     thread: CommitThread, reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_groups, "BEGIN_SECONDS_MAX", threading.TIMEOUT_MAX)
@@ -166,7 +166,7 @@ def test_a_group_that_nobody_waited_for_holds_nobody_up_later(
     reports.wait_until_durable(100)
 
 
-def test_a_thread_that_takes_a_group_before_its_hand_over_has_returned_holds_nobody_up(
+def test_a_thread_that_takes_a_group_before_its_hand_over_has_returned_delays_no_caller(
     store: BatchRecorder, clock: ManualClock, reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SlowToReturn(queue.SimpleQueue[CommitGroup | None]):

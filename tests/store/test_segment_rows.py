@@ -97,7 +97,7 @@ def test_a_range_that_leaves_the_beginning_of_a_partition_frees_nothing(shelf: S
     assert named(shelf) == {(1, 1): 5}
 
 
-def test_who_reads_a_value_that_was_removed_meanwhile_is_told_and_nobody_else_notices(shelf: Shelf) -> None:
+def test_a_reader_of_a_value_that_was_removed_meanwhile_gets_an_error_and_no_other_does(shelf: Shelf) -> None:
     shelf.put(1, 0)
     shelf.put(1, 1)
     shelf.reopen()

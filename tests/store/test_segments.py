@@ -138,7 +138,7 @@ def test_no_start_appends_to_an_old_file(shelf: Shelf) -> None:
     assert (shelf.path / "segments" / shelf.files()[0]).stat().st_size == before
 
 
-def test_the_room_of_deleted_partitions_comes_back_once_nobody_needs_the_file(shelf: Shelf) -> None:
+def test_the_room_of_deleted_partitions_comes_back_once_the_file_is_not_needed(shelf: Shelf) -> None:
     shelf.put(1, 0)
     shelf.put(2, 0)
     shelf.reopen()

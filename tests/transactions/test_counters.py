@@ -101,7 +101,7 @@ def test_csns_of_a_lost_line_are_all_smaller_than_those_that_follow() -> None:
     assert csn == store.incarnation.least_csn + 1 == (64_310_400 << 20) + 1
 
 
-def test_a_producer_id_of_a_lost_line_is_nobodys_but_that_of_a_transactional_id() -> None:
+def test_a_producer_id_of_a_lost_line_has_no_owner_unless_it_is_that_of_a_transactional_id() -> None:
     """Otherwise a producer that was fenced in the lost incarnation could append outside transactions in this one."""
     store = MemoryStore()
     store.begin_incarnation(IncarnationCause.DATA_LOSS, 1_800_000_000_000)
@@ -185,7 +185,7 @@ def _may_append_plainly(shard: CountersShard, producer_id: int) -> bool:
     return True
 
 
-def test_an_id_that_nobody_was_given_is_nobodys() -> None:
+def test_an_id_that_was_never_given_has_no_owner() -> None:
     shard = CountersShard(Journal())
     shard.check_plain(0)
     (block, given) = take(shard, False)[1]

@@ -119,7 +119,7 @@ def test_numbers_from_the_future_are_refused_and_poison_nothing() -> None:
 
 
 @pytest.mark.parametrize("two_phase", list(TwoPhase))
-def test_what_this_server_has_not_decided_nobody_else_decides(two_phase: TwoPhase) -> None:
+def test_what_this_server_has_not_decided_no_other_decides(two_phase: TwoPhase) -> None:
     world = Elsewhere(two_phase=two_phase)
     identity = world.opened("mine", "t-1")
     forged = {"producer_id": identity.producer_id, "txn_epoch": identity.producer_epoch, "next_epoch": 1, "csn": 5}

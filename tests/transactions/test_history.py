@@ -48,7 +48,7 @@ def test_a_history_tells_who_fenced_whom_from_where() -> None:
     assert [step.fenced for step in found.steps[3:]] == [None, None]
 
 
-def test_the_server_names_no_client_and_an_end_by_the_client_fences_nobody() -> None:
+def test_the_server_names_no_client_and_an_end_by_the_client_fences_none() -> None:
     world = Administered()
     identity = world.opened("a")
     ended = world.end("a", identity, COMMIT, CLIENT)
@@ -153,7 +153,7 @@ def test_the_history_survives_a_crash_and_goes_on() -> None:
 
 
 @pytest.mark.parametrize("two_phase", list(TwoPhase))
-def test_a_client_that_aborts_its_own_transaction_by_initialising_fences_nobody(two_phase: TwoPhase) -> None:
+def test_a_client_that_aborts_its_own_transaction_by_initialising_fences_none(two_phase: TwoPhase) -> None:
     """KIP-360: it shows the identity it has."""
     world = Administered(two_phase)
     shown = world.opened("a")
@@ -231,7 +231,7 @@ def test_what_was_trimmed_is_missing_and_the_rest_is_told_and_goes_on() -> None:
     world.check_stored()
 
 
-def test_a_marker_that_nobody_here_decided_is_not_suspected_where_what_tells_of_it_was_trimmed() -> None:
+def test_a_marker_without_a_decision_is_not_suspected_where_its_history_was_trimmed() -> None:
     world = Administered()
     orphan = world.init_plain(CLIENT)
     world.settle()

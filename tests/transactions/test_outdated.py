@@ -81,7 +81,7 @@ def _end(shard: TransactionShard, shown: Identity, outcome: Outcome, version: in
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("question", _QUESTIONS.values(), ids=_QUESTIONS.keys())
-def test_outdated_is_who_can_initialise_and_harm_nobody(question: Question, version: int) -> None:
+def test_outdated_is_who_can_initialise_without_harm(question: Question, version: int) -> None:
     """What RECOVER promises: InitProducerId with the identity held gives the current one, no epoch is used up, and
     nothing open is aborted. A fenced producer would be refused there, or would harm another."""
     told: set[bool] = set()

@@ -81,7 +81,7 @@ def test_it_is_refused_with_the_reason_and_its_shard_serves(world: World) -> Non
     assert stored_row(world, "newer") == row, "neither aborted nor forgotten: it is as it was stored"
 
 
-def test_nobody_says_that_its_open_transaction_hangs(world: World) -> None:
+def test_its_open_transaction_is_not_called_hanging(world: World) -> None:
     identity = initialised(world, "newer")
     world.produce("newer", identity, PARTITION, ["x"], sequence=0)
     store_state(world, "newer", UNKNOWN)

@@ -101,7 +101,7 @@ def test_who_comes_while_it_waits_extends_it_once() -> None:
 
 
 @case(25)
-def test_an_id_that_nobody_joins_with_expires() -> None:
+def test_an_unused_member_id_expires() -> None:
     world = classic_world()
     member = world.classic.member(session_timeout_ms=1_000)
     member.asked_for_id()
@@ -224,7 +224,7 @@ def test_a_rebalance_waits_for_ids_that_were_given_away() -> None:
 
 
 @case(41)
-def test_an_id_that_nobody_joins_with_disturbs_nobody() -> None:
+def test_an_unused_member_id_disturbs_no_other() -> None:
     world = classic_world()
     (member,) = world.classic.stable(world.classic.member("i1"))
     world.classic.member().asked_for_id()

@@ -74,7 +74,7 @@ def test_when_the_limit_was_lowered_the_last_to_join_again_must_go() -> None:
 
 
 @case(51)
-def test_a_group_that_is_full_takes_nobody() -> None:
+def test_a_group_that_is_full_takes_no_member() -> None:
     world = classic_world(size_max=10)
     for _ in range(10):
         world.classic.member().join_as_new()

@@ -44,7 +44,7 @@ def test_a_static_member_keeps_its_instance_id() -> None:
 
 
 @case(55)
-def test_a_static_member_that_comes_back_takes_its_place_and_nobody_rebalances() -> None:
+def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -> None:
     world = classic_world()
     world.classic.stable(world.classic.member("i1", protocols=protocols("range")))
     before = world.classic.describe().members[0].member_id
@@ -129,7 +129,7 @@ def test_a_static_follower_that_comes_back_and_changes_the_vote_rebalances() -> 
 
 
 @case(69)
-def test_nobody_syncs_for_a_static_leader() -> None:
+def test_no_member_syncs_for_a_static_leader() -> None:
     world = classic_world()
     leader, _follower = world.classic.completing(*pair(world))
     assert code(leader.syncs(member_id="invalid")) is FENCED
@@ -237,7 +237,7 @@ def test_a_static_member_that_only_heartbeats_misses_a_generation() -> None:
 
 
 @case(79)
-def test_nobody_heartbeats_for_a_static_leader() -> None:
+def test_no_member_heartbeats_for_a_static_leader() -> None:
     world = classic_world()
     (leader,) = world.classic.stable(world.classic.member("L"))
     assert [leader.beats(member_id="invalid"), leader.beats()] == [FENCED, OK]

@@ -92,7 +92,7 @@ def test_the_first_plan_counts() -> None:
 
 
 @case(91)
-def test_nobody_syncs_in_a_join_phase() -> None:
+def test_no_member_syncs_in_a_join_phase() -> None:
     world = classic_world()
     leader, follower = world.classic.stable(world.classic.member(), world.classic.member())
     leader.joining()
@@ -104,7 +104,7 @@ def three(world: World) -> list[Member]:
 
 
 @case(93)
-def test_nobody_waits_for_ever_for_those_who_do_not_sync() -> None:
+def test_no_member_waits_for_ever_for_those_who_do_not_sync() -> None:
     world = classic_world()
     members = three(world)
     world.pass_time(2_500)

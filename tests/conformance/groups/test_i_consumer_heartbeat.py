@@ -73,7 +73,7 @@ def test_who_brings_no_id_is_given_one() -> None:
 
 
 @case(129)
-def test_a_member_that_nobody_knows_must_join() -> None:
+def test_an_unknown_member_must_join() -> None:
     world = group_world()
     first, other = world.consumers.members("first", "other")
     first.joins("foo")
@@ -156,7 +156,7 @@ def test_who_says_everything_is_told_everything() -> None:
 
 
 @case(139)
-def test_a_full_group_takes_nobody_in() -> None:
+def test_a_full_group_takes_no_member_in() -> None:
     world = group_world(consumer_size_max=2)
     first, second, third = world.consumers.members("first", "second", "third")
     world.consumers.stable(first, second)
@@ -192,7 +192,7 @@ def test_the_assignor_that_most_members_name_is_used() -> None:
 
 
 @case(143)
-def test_a_rack_and_a_timeout_are_noted_and_concern_nobody_else() -> None:
+def test_a_rack_and_a_timeout_are_noted_and_concern_no_other() -> None:
     world = group_world()
     (member,) = world.consumers.stable(world.consumers.member())
     epoch = world.consumers.epoch()

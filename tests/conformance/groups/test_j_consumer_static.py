@@ -38,7 +38,7 @@ def test_a_static_member_gets_back_what_it_had() -> None:
 
 
 @case(153)
-def test_nobody_gets_what_a_static_member_leaves_for_a_moment() -> None:
+def test_no_member_gets_what_a_static_member_leaves_for_a_moment() -> None:
     world = group_world()
     first, second = world.consumers.stable(
         world.consumers.member("first", "i1"), world.consumers.member("second", "i2")
@@ -72,7 +72,7 @@ def test_a_name_that_is_in_use_is_not_given_away() -> None:
 
 @case(157)
 @pytest.mark.parametrize("epoch", [11, -1, -2])
-def test_who_takes_a_name_that_is_somebody_elses_is_fenced(epoch: int) -> None:
+def test_a_member_that_takes_anothers_name_is_fenced(epoch: int) -> None:
     world = group_world()
     world.consumers.stable(world.consumers.member("first", "i1"))
     assert code(world.consumers.member("other", "i1").beats(epoch)) is ErrorCode.FENCED_INSTANCE_ID

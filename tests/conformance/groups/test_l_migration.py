@@ -170,7 +170,7 @@ def test_classic_members_need_a_protocol_in_common() -> None:
 
 
 @case(187)
-def test_a_classic_member_is_answered_at_once_and_leads_nobody() -> None:
+def test_a_classic_member_is_answered_at_once_and_leads_no_group() -> None:
     world = group_world()
     (first,) = world.consumers.stable(world.consumers.member("new"))
     epoch = world.consumers.epoch()

@@ -50,7 +50,7 @@ not_drivable(203, "a group is deleted in one step, and a shard that leaves answe
 
 
 @case(205)
-def test_nobody_commits_between_the_join_phase_and_the_assignment() -> None:
+def test_no_member_commits_between_the_join_phase_and_the_assignment() -> None:
     world = group_world()
     world.offsets.commits({"foo-0": 3})
     (member,) = world.classic.completing(world.classic.subscriber())
@@ -211,7 +211,7 @@ def test_who_says_which_member_of_a_consumer_group_it_is_must_be_it() -> None:
 
 @case(221)
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_offsets_of_topics_that_nobody_reads_are_deleted(kind: str) -> None:
+def test_offsets_of_unread_topics_are_deleted(kind: str) -> None:
     world = group_world()
     if kind == "classic":
         member = classic_members(world, topics=("bar",))[0]

@@ -54,7 +54,7 @@ def test_nothing_expires_where_a_transaction_holds_an_offset(outcome: int) -> No
 
 
 @case(250)
-def test_a_group_that_rebalances_keeps_its_offsets_and_one_that_is_gone_disturbs_nobody() -> None:
+def test_a_group_that_rebalances_keeps_its_offsets_and_one_that_is_gone_disturbs_no_other() -> None:
     world = world_that_looks(retention_ms=1_000)
     (member,) = world.classic.completing(
         world.classic.subscriber(session_timeout_ms=600_000, rebalance_timeout_ms=600_000)

@@ -14,7 +14,7 @@ from tests.harness.server_process import ServerProcess
 @case(350)
 @pytest.mark.slow
 @pytest.mark.long
-def test_of_a_thousand_groups_nobody_is_missed(tmp_path: Path) -> None:
+def test_of_a_thousand_groups_no_member_is_missed(tmp_path: Path) -> None:
     """How long a heartbeat takes is measured, not tested: `python -m bench heartbeats`."""
     rounds = SESSION_MS // (ROUND_SECONDS * 1_000) + 1
     fill(tmp_path / "data")

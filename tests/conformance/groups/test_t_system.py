@@ -64,7 +64,7 @@ def test_a_thousand_who_wait_are_all_answered_and_leave_nothing_behind() -> None
 
 
 @case(347)
-def test_nobody_hears_of_what_is_not_durable_and_everybody_in_order() -> None:
+def test_no_member_hears_of_what_is_not_durable_and_all_in_order() -> None:
     world = group_world()
     runtime, driver = world.inside.runtime, world.inside.driver
     groups = [f"g{number % 3}" for number in range(CALLS)]
@@ -83,7 +83,7 @@ def test_nobody_hears_of_what_is_not_durable_and_everybody_in_order() -> None:
 
 
 @case(349)
-def test_one_who_never_gives_up_holds_up_nobody_but_for_what_it_holds() -> None:
+def test_a_member_that_never_gives_up_delays_only_the_partitions_it_holds() -> None:
     world = group_world(topics={"foo": CROWD}, consumer_assignment_interval_ms=1_000)
     silent, other = world.consumers.members("silent", "other")
     silent.joins("foo")

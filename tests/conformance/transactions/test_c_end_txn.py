@@ -154,7 +154,7 @@ def test_a_commit_repeated_across_a_rotation() -> None:
 
 
 @case(99)
-def test_nobody_is_told_the_reserved_epoch() -> None:
+def test_no_answer_has_the_reserved_epoch() -> None:
     client = CaseWorld(near_the_end=True).ongoing(epoch=EXHAUSTED)
     assert client.commit() == Identity(1, 0)
 

@@ -320,7 +320,7 @@ def auditor(world: CaseWorld) -> HangingTransactions:
 @case(
     167, differs="not by age: what no transactional id will end is found at once, and counted (txn_coordinator_hanging)"
 )
-def test_a_transaction_that_nobody_will_end_is_counted() -> None:
+def test_a_hanging_transaction_is_counted() -> None:
     world = CaseWorld()
     client = world.ready()
     world.inside.log = LogService(

@@ -22,7 +22,7 @@ TEN_MINUTES_MS = 600_000
 
 @case(278)
 @both_versions
-def test_a_zombie_that_initialises_harms_nobody(version: int) -> None:
+def test_a_zombie_that_initialises_harms_no_other(version: int) -> None:
     world = CaseWorld(split=False)
     owner = world.ongoing(version=version, epoch=4)
     assert world.client(version=version).init(expected=owner.before(2)) == 90

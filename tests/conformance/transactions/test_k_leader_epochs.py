@@ -153,7 +153,7 @@ def test_who_read_what_is_not_here_is_told_where_it_parted(
 
 
 @case(299)
-def test_an_epoch_that_nobody_here_knows_is_out_of_range(kafkas_log: CaseWorld) -> None:
+def test_an_unknown_epoch_is_out_of_range(kafkas_log: CaseWorld) -> None:
     result = fetch(kafkas_log, 5, last_read_epoch=11)
     assert (code(result), result.batches) == (1, ())
     assert diverging(result) == (10, 5), "and the newest that is known here is named"

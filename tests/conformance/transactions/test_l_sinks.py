@@ -98,7 +98,7 @@ def test_a_new_run_fences_the_one_before(two_phase: TwoPhase) -> None:
 
 @case(315)
 @BOTH
-def test_who_waits_for_nobody_is_given_up_sealed_or_not(two_phase: TwoPhase) -> None:
+def test_an_abandoned_member_is_given_up_sealed_or_not(two_phase: TwoPhase) -> None:
     world = sink_world(two_phase=two_phase)
     sealed, open_ = world.sinks.written(0, "sealed"), world.sinks.member(0)
     world.sinks.write(open_, "t-0", "open")
@@ -183,7 +183,7 @@ def test_a_run_does_not_go_back_to_an_earlier_batch() -> None:
 
 
 @case(320)
-def test_nobody_decides_on_a_sink_that_nobody_joined() -> None:
+def test_no_caller_decides_on_a_sink_without_members() -> None:
     assert sink_world().sinks.refusal(sink_world().sinks.ask_commit(0, [])) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 

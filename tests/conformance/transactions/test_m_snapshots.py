@@ -203,7 +203,7 @@ def test_what_is_no_snapshot_is_refused(partitions: Sequence[str], lease_ms: int
 
 
 @case(347)
-def test_no_snapshot_is_taken_while_nobody_knows_what_is_finished() -> None:
+def test_no_snapshot_is_taken_while_it_is_unknown_what_is_finished() -> None:
     world = world_with()
     world.unload("a")
     world.settle()

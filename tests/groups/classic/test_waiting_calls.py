@@ -194,7 +194,7 @@ class TestTimers:
         world.settle()
         assert (world.classic.state(), world.classic.generation(), world.classic.size()) == ("PreparingRebalance", 2, 2)
 
-    def test_one_that_runs_out_when_its_assignment_is_given_up_removes_nobody(self) -> None:
+    def test_one_that_runs_out_when_its_assignment_is_given_up_removes_no_member(self) -> None:
         world = classic_world()
         leader, follower = world.classic.completing(
             *(world.classic.member(session_timeout_ms=60_000) for _ in range(2))

@@ -58,7 +58,7 @@ def test_an_empty_group_changes_its_kind_freely() -> None:
     assert world.groups.kind() == "classic"
 
 
-def test_an_id_that_was_only_given_away_is_nobody() -> None:
+def test_an_id_that_was_only_given_away_is_no_member() -> None:
     world = group_world()
     world.classic.subscriber().asked_for_id()
     assert world.groups.timers() == {"session": 1}

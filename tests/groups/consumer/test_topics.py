@@ -56,7 +56,7 @@ class TestNames:
         world.consumers.quiet(member)
         assert member.assigned == all_of(bar=5)
 
-    def test_more_partitions_that_a_crash_took_back_are_nobodys(self) -> None:
+    def test_more_partitions_that_a_crash_took_back_are_unassigned(self) -> None:
         world = group_world()
         (member,) = world.consumers.stable(world.consumers.member(), topics=["bar"])
         world.add_partitions("bar", 5, is_durable=False)
@@ -208,7 +208,7 @@ class TestPatterns:
         assert (code(member.beats()), world.consumers.epoch(), member.assigned) == (OK, epoch, all_of(foo=6))
         assert world.consumers.group().regexes_checked_ms is not None
 
-    def test_topics_that_nobody_may_know_of_match_nothing(self) -> None:
+    def test_hidden_topics_match_nothing(self) -> None:
         class Hides(AllowAll):
             def is_allowed(
                 self, context: CallContext, permission: Permission, resource: ResourceType, name: str

@@ -148,7 +148,7 @@ class TestOneThatShowsThatItOwnsNothing:
         assert member.assigned == held
 
 
-def test_what_it_holds_is_nobody_elses_until_it_is_gone(world: World) -> None:
+def test_what_it_holds_is_no_others_until_it_is_gone(world: World) -> None:
     first, second = world.consumers.stable(*world.consumers.members("first", "second"))
     held = first.assigned
     world_with_unknown_state(world, first)

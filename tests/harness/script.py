@@ -389,7 +389,7 @@ def _fetch(script: Script, line: Line) -> None:
 def _remembered(script: Script, line: Line) -> None:
     (partition,) = line.words
     found = script.world.remembered(partition)
-    script.say(f"{partition}: {', '.join(shown_producer(*each) for each in found) or 'remembers nobody'}")
+    script.say(f"{partition}: {', '.join(shown_producer(*each) for each in found) or 'remembers none'}")
 
 
 def _show(script: Script, line: Line) -> None:

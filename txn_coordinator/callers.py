@@ -23,7 +23,7 @@ from coordinator_runtime.ports import (
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity
 
 
-class Callers:
+class CallerChecks:
     """Checks of a caller's permissions, and of the ids and partitions that it names."""
 
     def __init__(self, authorizer: Authorizer, catalog: TopicCatalog, *, two_phase_commit_enable: bool) -> None:

@@ -53,7 +53,7 @@ from coordinator_runtime.transact import (
     TransactedPartitions,
     TransactedShares,
 )
-from txn_coordinator.callers import Callers, check_can_transact, check_expected, no_identity
+from txn_coordinator.callers import CallerChecks, check_can_transact, check_expected, no_identity
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Contribution, Ended, Transacted
 from txn_coordinator.requests import (
@@ -112,7 +112,7 @@ class TransactionService:
         self._limits = limits
         self.ports = ports
         self._authorizer = ports.authorizer
-        self._callers = Callers(ports.authorizer, ports.catalog, two_phase_commit_enable=two_phase_commit_enable)
+        self._callers = CallerChecks(ports.authorizer, ports.catalog, two_phase_commit_enable=two_phase_commit_enable)
         self.shard_key = router.shard_key
         self.verifications = {"all": 0, "missing": 0, "refused": 0}
         """Number of answered verify-only calls of AddPartitionsToTxn, by result."""

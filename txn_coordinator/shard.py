@@ -124,7 +124,7 @@ class TransactionShard:
         self.interventions = Interventions(key, self.table.readable, self.outcomes, counters, limits)
         """Decisions for administrators."""
         self.acting = self.table.acting
-        """As `TransactionTable.acting`."""
+        """Returns a transaction whose caller has shown who it is; see `TransactionTable.acting`."""
 
     @property
     def coordinator_epoch(self) -> int:

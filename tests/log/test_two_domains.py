@@ -17,10 +17,11 @@ from coordinator_runtime.decision import Coordinator, Decision, Operation, Recor
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import CommitGroup
 from coordinator_runtime.timeline import Journal
-from partition_log import forgotten_rows, rules
+from partition_log import forgotten_rows
 from partition_log.codec import LogRows
 from partition_log.partition_state import Append
 from partition_log.records import PartitionCreated
+from partition_log.rules import appending
 from partition_log.shard import LogShard
 from partition_log.state import ForgottenProducers, PartitionConfig
 from tests.harness.memory_store import MemoryStore
@@ -182,7 +183,7 @@ def without_its_shard(*args: Any, coordinator_shard: int, **fields: Any) -> Any:
     return ENTRY_AFTER_APPEND(*args, coordinator_shard=-1, **fields)
 
 
-DECODE_FORGOTTEN, ENTRY_AFTER_APPEND = forgotten_rows.decode_forgotten, rules.entry_after_append
+DECODE_FORGOTTEN, ENTRY_AFTER_APPEND = forgotten_rows.decode_forgotten, appending.entry_after_append
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ DECODE_FORGOTTEN, ENTRY_AFTER_APPEND = forgotten_rows.decode_forgotten, rules.en
         (ForgottenProducers, "csn_of", over_all_shards),
         (ForgottenProducers, "csn_of", of_no_shard),
         (forgotten_rows, "decode_forgotten", under_another_shard),
-        (rules, "entry_after_append", without_its_shard),
+        (appending, "entry_after_append", without_its_shard),
     ],
 )
 def test_a_csn_that_is_compared_with_those_of_another_shard_is_found_out(

@@ -39,7 +39,8 @@ class Readers:
         self._kafka = kafka
         self._is_of_kafka = is_of_kafka
         self._now = now
-        self._positions: defaultdict[str, int] = defaultdict(int)
+        self.positions: defaultdict[str, int] = defaultdict(int)
+        """The next offset of each partition."""
         self.is_calm = False
         """True once no read is cut short any more."""
 
@@ -52,12 +53,12 @@ class Readers:
             case 1:
                 self.note(partition, "raw")
             case _:
-                position, begin = self._positions[partition], self._removals.log_start(partition)
+                position, begin = self.positions[partition], self._removals.log_start(partition)
                 if position < begin:
                     self._removals.check_out_of_range(partition, position)
                 # Whose position went goes on where the log begins.
                 read = self.note(partition, "committed", max(position, begin))
-                self._positions[partition] = read.next_offset
+                self.positions[partition] = read.next_offset
 
     def note(self, partition: str, level: str, fetch_offset: int | None = None) -> Read:
         """Read from an offset, or from where the partition begins."""

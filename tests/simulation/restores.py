@@ -84,7 +84,7 @@ class RestoringSimulation(Simulation):
         self.world.flush()
         ends = self._read_everything()
         self._taken.append(
-            _Taken(self.world.back_up(), self._now, dict(self._positions), ends, self._shares.book.copy())
+            _Taken(self.world.back_up(), self._now, dict(self._readers.positions), ends, self._shares.book.copy())
         )
 
     def _read_everything(self) -> dict[str, int]:
@@ -170,7 +170,7 @@ class RestoringSimulation(Simulation):
             if commit.answered_at is not None and commit.answered_at > taken.at:
                 commit.answered_at = None
         self._answers = [op for op in self._answers if op.completed_at is not None]
-        self._positions = defaultdict(int, taken.positions)
+        self._readers.positions = defaultdict(int, taken.positions)
         self._shares.book.go_back_to(taken.shares)
         history.restores.append(
             LineChange(

@@ -53,6 +53,24 @@ class _Message:
     """Made by the network: its answer reaches no client."""
 
 
+def _world_options(options: Options) -> WorldOptions:
+    return WorldOptions(
+        two_phase=options.two_phase,
+        producer_epoch_max=options.epoch_max,
+        producer_expiration_ms=options.producer_expiration_ms,
+        index_interval_batches=options.stretch_rows,
+        retention=options.retention,
+        removal_interval_ms=options.removal_interval_ms,
+        compaction_interval_ms=options.compaction_interval_ms,
+        group_config=GROUP_CONFIG,
+        lane=options.lane,
+        writes_records=bool(options.kafka_share),
+        runtime_limits=RuntimeLimits(
+            group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
+        ),
+    )
+
+
 class Simulation:
     """A storm and the calm after it. `history` is what the auditor gets."""
 
@@ -62,24 +80,7 @@ class Simulation:
         """Only the memory store fails when told to."""
         self._rng = Random(options.seed)
         self._strangers_rng = Random(f"strangers {options.seed}")
-        self.world = World(
-            WorldOptions(
-                two_phase=options.two_phase,
-                producer_epoch_max=options.epoch_max,
-                producer_expiration_ms=options.producer_expiration_ms,
-                index_interval_batches=options.stretch_rows,
-                retention=options.retention,
-                removal_interval_ms=options.removal_interval_ms,
-                compaction_interval_ms=options.compaction_interval_ms,
-                group_config=GROUP_CONFIG,
-                lane=options.lane,
-                writes_records=bool(options.kafka_share),
-                runtime_limits=RuntimeLimits(
-                    group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
-                ),
-            ),
-            shelf,
-        )
+        self.world = World(_world_options(options), shelf)
         self._kafka = KafkaClients(self.world)
         self.history = History(options.epoch_max)
         self._numbers = Numbers()

@@ -113,12 +113,12 @@ class ShareSessions:
         return session
 
     def add(self, session: ShareSession, ref: PartitionRef) -> None:
-        """Let a partition join a session. Other sessions may end for it."""
-        if ref.ordinal not in session.partitions:
+        """Let a partition join a session. Other sessions may end for it. No effect if the session has ended."""
+        if ref.ordinal not in session.partitions and self.is_current(session):
             session.partitions[ref.ordinal] = ref
             self._partition_count += 1
             while self._partition_count > self._partitions_max and len(self._sessions) > 1:
-                self._evict()
+                self._evict_for(session)
 
     def remove(self, session: ShareSession, ordinal: int) -> None:
         """Let a partition leave a session. No effect if it is not in it."""
@@ -138,7 +138,10 @@ class ShareSessions:
         """Return True until the session ends."""
         return self._sessions.get(session.key) is session
 
-    def _evict(self) -> None:
-        """End the session that was used longest ago, of those without a fetch that waits if there are any."""
-        idle = next((key for key, session in self._sessions.items() if not session.on_end), None)
-        self.end(next(iter(self._sessions)) if idle is None else idle)
+    def _evict_for(self, growing: ShareSession) -> None:
+        """End the session that was used longest ago, except for the one that grows. Sessions without a fetch that waits
+        end first."""
+        others = (session for session in self._sessions.values() if session is not growing)
+        idle = (session for session in self._sessions.values() if session is not growing and not session.on_end)
+        evicted = next(idle, None) or next(others)
+        self.end(evicted.key)

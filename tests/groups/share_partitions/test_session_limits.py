@@ -65,6 +65,30 @@ def test_a_session_with_a_fetch_that_waits_stays_if_another_is_idle() -> None:
     assert not told
 
 
+def test_a_session_never_ends_for_a_partition_of_its_own() -> None:
+    sessions = ShareSessions(10, partitions_max=2)
+    waiting, growing = sessions.open(key("a")), sessions.open(key("b"))
+    waiting.on_end["fetch"] = lambda: None
+    for number in range(3):
+        sessions.add(growing, ref(number))
+    assert sessions.is_current(growing)
+    assert [*growing.partitions] == [0, 1, 2]
+    assert not sessions.is_current(waiting), "the only other one"
+
+
+def test_a_session_that_has_ended_takes_no_partition() -> None:
+    sessions = ShareSessions(10, partitions_max=2)
+    ended = sessions.open(key("a"))
+    sessions.end(key("a"))
+    for number in range(3):
+        sessions.add(ended, ref(number))
+    assert not ended.partitions
+    first, second = sessions.open(key("b")), sessions.open(key("c"))
+    sessions.add(first, ref(0))
+    sessions.add(second, ref(0))
+    assert sessions.is_current(first), "what has ended counts no more"
+
+
 def test_the_partitions_of_all_sessions_are_bounded_too() -> None:
     sessions = ShareSessions(10, partitions_max=3)
     first, second = sessions.open(key("a")), sessions.open(key("b"))

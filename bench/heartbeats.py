@@ -80,7 +80,7 @@ def fill(data_dir: Path) -> None:
     router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     turn, rows, staged = Turn(now_ms=SystemClock().wall_ms()), StateRows(codec_of(PARTS)), StagedRows()
     for key in router.shard_keys:
-        assert not list(rows.load(opened.store, key)), "the store is new"
+        assert not list(rows.load(key)(opened.store)), "the store is new"
     for number in range(GROUPS):
         members = [
             ClassicMember(

@@ -110,7 +110,7 @@ def _fill(config: Config) -> None:
     router = ShardRouter(Coordinator.TRANSACTIONS, config.shard_count)
     rows, turn = StateRows(TransactionCodec()), Turn(now_ms=SystemClock().wall_ms(), client_id="bench")
     for key in router.shard_keys:
-        assert not list(rows.load(opened.store, key)), "the store is new"
+        assert not list(rows.load(key)(opened.store)), "the store is new"
     staged = StagedRows()
     for count, transaction in enumerate(_transactions(turn.now_ms), start=1):
         key = router.shard_key(transaction.transactional_id)

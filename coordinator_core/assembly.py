@@ -47,6 +47,7 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.share_ports import ShareStates
 from coordinator_runtime.store import Store
 from coordinator_runtime.store_features import StoreFeatures
+from coordinator_runtime.store_readers import ReadsAtOnce, StoreReader
 from coordinator_runtime.worker import Worker
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.decisions import GroupMarkers
@@ -118,6 +119,8 @@ class Dependencies:
     new_snapshot_id: Callable[[], bytes] = new_uuid
     levels: Levels | None = None
     """Quotas on the amounts that principals may hold; None means no quotas."""
+    reader: StoreReader | None = None
+    """Reads stored rows on threads; None for an engine whose reads do not wait: then the loop reads."""
     examine_batch: ExamineBatch = examine_batch
     """Examines every incoming batch: in Python, or the compiled equivalent."""
 
@@ -225,6 +228,8 @@ class _Foundation:
 
     runtime: Runtime
     store: Store
+    reads: StoreReader
+    """Reads stored rows, at once or on threads."""
     config: CoreConfig
     dependencies: Dependencies
     authorizer: Authorizer
@@ -256,7 +261,7 @@ def assemble(
     access = AclAuthorizer(runtime, catalog.acls, config.super_users)
     authorizer = authorizer or (access if config.enforces_acls else ALLOW_ALL)
     base = _foundation(runtime, store, config, dependencies, authorizer, catalog)
-    loader = ShardLoader(runtime, store)
+    loader = ShardLoader(runtime, store, dependencies.reader)
     for kind in _kinds(base, counters):
         loader.add(kind)
     open_transactions = PartitionTransactions(partial(runtime.shards, Coordinator.LOG), catalog)
@@ -316,6 +321,7 @@ def _foundation(
     return _Foundation(
         runtime=runtime,
         store=store,
+        reads=dependencies.reader or ReadsAtOnce(store),
         config=config,
         dependencies=dependencies,
         authorizer=authorizer,
@@ -361,7 +367,7 @@ def _admin(
         backups=BackupControl(base.dependencies.backups, authorizer),
         acls=AclService(runtime, catalog.acls, access, authorizer, is_enforced=base.config.enforces_acls),
         observation=Observation(base.leases, authorizer),
-        partitions=PartitionLister(runtime, base.store, catalog, base.owners, authorizer),
+        partitions=PartitionLister(runtime, base.reads, catalog, base.owners, authorizer),
     )
 
 
@@ -429,7 +435,7 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
         catalog=catalog,
         sequences=base.partition_markers,
         partitions=TransactedBatches(
-            store=base.store, catalog=catalog, authorizer=authorizer, checks=base.checks, damage=records.fetcher.damage
+            reader=base.reads, catalog=catalog, authorizer=authorizer, checks=base.checks, damage=records.fetcher.damage
         ),
         offsets=TransactedGroups(base.group_router, catalog, authorizer),
         shares=TransactedAcks(AckPlacing(base.group_router, catalog, catalog, authorizer), authorizer),
@@ -441,7 +447,7 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
     return Transactions(
         service=service,
         sinks=SinkService(runtime, router, service, authorizer, limits=limits),
-        reader=TransactionReader(runtime, base.store, router, sender=sender, catalog=catalog, authorizer=authorizer),
+        reader=TransactionReader(runtime, base.reads, router, sender=sender, catalog=catalog, authorizer=authorizer),
     )
 
 
@@ -449,14 +455,15 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
     runtime, catalog, authorizer = base.runtime, base.catalog, base.authorizer
     records = LogService(runtime, base.store, catalog, verifier=verifier, authorizer=authorizer, checks=base.checks)
     records.leases = base.leases
+    records.fetcher.reader = base.dependencies.reader
     removal = LogRemoval(
-        runtime=runtime, store=base.store, catalog=catalog, damage=records.fetcher.damage, leases=base.leases
+        runtime=runtime, reader=base.reads, catalog=catalog, damage=records.fetcher.damage, leases=base.leases
     )
     Rounds(runtime, "removal", base.config.partitions.removal_interval_ms, removal.round)
     compaction = _compaction(base, records.fetcher.damage, unfinished)
     if compaction is not None:
         Rounds(runtime, "compaction", base.config.partitions.compaction_interval_ms, compaction.round)
-    trim = HistoryTrim(runtime, base.store, base.config.history_retention_ms)
+    trim = HistoryTrim(runtime, base.reads, base.config.history_retention_ms)
     Rounds(runtime, "history_trim", HISTORY_INTERVAL_MS, trim.round)
     return Log(
         topics=TopicService(
@@ -469,8 +476,8 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
             new_topic_id=base.dependencies.new_topic_id,
         ),
         records=records,
-        positions=PositionService(runtime, base.store, records, base.checks.worker),
-        ranges=RangeService(base.store, records),
+        positions=PositionService(runtime, base.reads, records, base.checks.worker),
+        ranges=RangeService(base.reads, records),
         removal=removal,
         compaction=compaction,
         snapshots=SnapshotService(
@@ -486,7 +493,7 @@ def _compaction(base: _Foundation, damage: DamageWatch, unfinished: UnfinishedTr
         return None
     holds = CompactionHolds(base.runtime, unfinished, base.leases)
     ports = CompactionPorts(worker, base.features, damage, holds.held_from)
-    return LogCompaction(base.runtime, base.store, base.catalog, ports, base.config.partitions)
+    return LogCompaction(base.runtime, base.reads, base.catalog, ports, base.config.partitions)
 
 
 def _groups(

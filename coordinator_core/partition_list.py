@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Generator, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -15,7 +15,8 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Authorizer, CallContext, OpenInPartition, Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.stepping import in_steps
-from coordinator_runtime.store import Store, StoreUnreadable
+from coordinator_runtime.store import StoreUnreadable
+from coordinator_runtime.store_readers import StoreReader
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
@@ -87,10 +88,15 @@ class PartitionLister:
     """The use case. Needs DESCRIBE on each topic, and DESCRIBE on a transactional id that is named."""
 
     def __init__(
-        self, runtime: Runtime, store: Store, catalog: CatalogShard, owners: ProducerOwners, authorizer: Authorizer
+        self,
+        runtime: Runtime,
+        reader: StoreReader,
+        catalog: CatalogShard,
+        owners: ProducerOwners,
+        authorizer: Authorizer,
     ) -> None:
         self._runtime = runtime
-        self._held = HeldTotals(store)
+        self._held = HeldTotals(reader)
         self._catalog = catalog
         self._owners = owners
         self._authorizer = authorizer
@@ -113,7 +119,7 @@ class PartitionLister:
 
     def _steps(
         self, topics: list[Topic], command: ListPartitions, context: CallContext
-    ) -> Generator[None, None, PartitionList]:
+    ) -> Generator[Pending[Any] | None, None, PartitionList]:
         found: list[ListedPartition] = []
         owners: _Owners = {}
         limit, read, passed, computed = command.limit or LISTED_MAX, 0, 0, self._held.computed
@@ -121,7 +127,7 @@ class PartitionLister:
             if len(found) == limit:
                 last = found[-1]
                 return PartitionList(found, ListPlace(last.topic.name, last.partition))
-            listed = self._listed(topic, partition, owners, context, only_open=command.only_open)
+            listed = yield from self._listed(topic, partition, owners, context, only_open=command.only_open)
             passed += 1
             if listed is not None:
                 found.append(listed)
@@ -130,12 +136,12 @@ class PartitionLister:
                 read, passed, computed = 0, 0, self._held.computed
                 # Within one step: an owner may change before the next one.
                 owners.clear()
-                yield
+                yield None
         return PartitionList(found, None)
 
     def _listed(
         self, topic: Topic, partition: int, owners: _Owners, context: CallContext, *, only_open: bool
-    ) -> ListedPartition | None:
+    ) -> Generator[Pending[Any] | None, None, ListedPartition | None]:
         """Return a partition; None if it is gone, or not wanted."""
         ordinal = topic.partition_ordinals[partition]
         placed = self._catalog.placed(ordinal)
@@ -147,11 +153,11 @@ class PartitionLister:
             return None if only_open else ListedPartition(topic, partition)
         if only_open and not head.open_transactions:
             return None
+        blocker = self._blocker(shard, ordinal, owners, context) if head.open_transactions else None
         try:
-            held = self._held.of(ordinal, head)
+            held = yield from self._held.of(ordinal, head)
         except (LogDamaged, StoreUnreadable):
             held = LogTotals()  # The damage is reported where records are read.
-        blocker = self._blocker(shard, ordinal, owners, context) if head.open_transactions else None
         return ListedPartition(topic, partition, head, held, blocker)
 
     def _blocker(self, shard: LogShard, ordinal: int, owners: _Owners, context: CallContext) -> Blocker | None:

@@ -53,6 +53,10 @@ class LoopDriver:
         thread."""
         self._call_on_loop(self._fail, failure)
 
+    def step_from_thread(self, step: Callable[[], None]) -> None:
+        """Take a step of the runtime on the loop. Called on any thread, with what was read there for instance."""
+        self._call_on_loop(self._guarded, step)
+
     async def drain(self) -> None:
         """Return once everything staged is durable and answered."""
         while not self._runtime.groups.is_idle:

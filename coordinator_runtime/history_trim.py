@@ -8,12 +8,15 @@ Source: docs/store-format.md, "HISTORY: steps in order".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
+from coordinator_runtime.decision import ShardKey
+from coordinator_runtime.rounds import Steps, awaited
 from coordinator_runtime.rows import StagedRows, older_history
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store, StoreUnreadable
+from coordinator_runtime.store import KeyRange, StoreReads, StoreUnreadable
+from coordinator_runtime.store_readers import StoreReader
 
 HISTORY_RETENTION_MS: Final = 30 * 86_400_000
 HISTORY_INTERVAL_MS: Final = 600_000
@@ -25,22 +28,26 @@ FOR_EVER: Final = -1
 class HistoryTrim:
     """Trims the history of all shards that serve here."""
 
-    def __init__(self, runtime: Runtime, store: Store, retention_ms: int) -> None:
+    def __init__(self, runtime: Runtime, reader: StoreReader, retention_ms: int) -> None:
         self._runtime = runtime
-        self._store = store
+        self._reader = reader
         self._retention_ms = retention_ms
 
-    def round(self) -> Iterator[None]:
+    def round(self) -> Steps:
         """Look at every shard once, one in each step."""
         if self._retention_ms == FOR_EVER:
             return
         for shard in tuple(self._runtime.table.served):
             before_ms = self._runtime.clock.wall_ms() - self._retention_ms
             try:
-                old = older_history(self._store, shard, before_ms)
+                old = yield from awaited(self._reader.read(partial(_older, shard, before_ms)))
             except StoreUnreadable:
                 # The error is reported to a reader of the history. Rows that cannot be read stay.
                 old = None
             if old is not None and shard in self._runtime.table.served:
                 self._runtime.write_rows(shard, StagedRows(deleted_ranges=[old]))
-            yield
+            yield None
+
+
+def _older(shard: ShardKey, before_ms: int, rows: StoreReads) -> KeyRange | None:
+    return older_history(rows, shard, before_ms)

@@ -1,9 +1,10 @@
 """Loads shards from the store, and unloads them, one by one while the others serve.
 
 A shard is rebuilt from its stored newest records alone (promise 2). A bounded number of records is read at a time, so
-that the loop serves the others in between. Shards that send markers then get a new coordinator epoch, and serve once
-that is durable. So an obsolete process with an older epoch is refused (design 9). State becomes visible only when it is
-complete. Last, the shard decides on what it owes: timers of open transactions, outcomes that a crash left half done.
+that the loop serves the others in between. Where reads may wait, a thread reads all of them first. Shards that send
+markers then get a new coordinator epoch, and serve once that is durable. So an obsolete process with an older epoch is
+refused (design 9). State becomes visible only when it is complete. Last, the shard decides on what it owes: timers of
+open transactions, outcomes that a crash left half done.
 
 A shard that is unloaded takes no further operation from that moment. What it has staged becomes durable and is
 answered; only then is it gone and can be read back. A start of the server is a load like any other.
@@ -24,10 +25,11 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, Operation, Record, Shard, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.incarnation import first_epoch
 from coordinator_runtime.pending import Pending, all_of, failed
-from coordinator_runtime.rows import Rows
+from coordinator_runtime.rows import LoadValues, Rows
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardState
-from coordinator_runtime.store import Store, StoreFailed
+from coordinator_runtime.store import Store, StoreFailed, StoreReads
+from coordinator_runtime.store_readers import StoreReader
 from coordinator_runtime.unknown_rows import UnknownRow
 
 RECORDS_PER_STEP: Final = 100
@@ -125,9 +127,11 @@ class _Load:
 class ShardLoader:
     """Loads and unloads the shards of one runtime. One shard is read at a time, in the order of the requests."""
 
-    def __init__(self, runtime: Runtime, store: Store) -> None:
+    def __init__(self, runtime: Runtime, store: Store, reader: StoreReader | None = None) -> None:
+        """`reader` reads shards on threads; None = they are read on the loop, some records at a time."""
         self._runtime = runtime
         self._store = store
+        self._reader = reader
         self._kinds: dict[Coordinator, ShardKind] = {}
         self._loads: dict[ShardKey, _Load] = {}
         self._waiting: deque[_Load] = deque()
@@ -212,7 +216,17 @@ class ShardLoader:
     def _read_next(self) -> None:
         if self._reading is None and self._waiting:
             load = self._reading = self._waiting.popleft()
-            load.values = self._kinds[load.key.coordinator].rows.load(self._store, load.key)
+            values = self._kinds[load.key.coordinator].rows.load(load.key)
+            if self._reader is None:
+                load.values = values(self._store)
+                self._runtime.arm("load", 0, self._read_step)
+            else:
+                self._reader.read(partial(_all_values, values)).on_settled(partial(self._on_read, load))
+
+    def _on_read(self, load: _Load, read: Pending[list[Any]]) -> None:
+        """Go on with a shard that a thread has read. What it met is met again where the values are taken."""
+        if load is self._reading:
+            load.values = _values_of(read)
             self._runtime.arm("load", 0, self._read_step)
 
     def _read_step(self) -> None:
@@ -360,3 +374,12 @@ def _no_such_shard(key: ShardKey, state: ShardState | None) -> Refused:
     if state is None:
         return Refused(ErrorCode.INVALID_REQUEST, f"there is no {_name(key)}")
     return Refused(ErrorCode.INVALID_REQUEST, f"every other shard needs {_name(key)}: it leaves only with the server")
+
+
+def _all_values(values: LoadValues, rows: StoreReads) -> list[Any]:
+    return list(values(rows))
+
+
+def _values_of(read: Pending[list[Any]]) -> Iterator[Any]:
+    """Yield what was read. Raises the error of the read when the first value is asked for."""
+    yield from read.result()

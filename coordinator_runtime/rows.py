@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -28,7 +29,7 @@ from msgspec import Struct
 
 from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_runtime.decision import Coordinator, Record, ShardEpoch, ShardKey, Turn
-from coordinator_runtime.store import Family, KeyRange, Mutation, Store, StoreDamaged
+from coordinator_runtime.store import Family, KeyRange, Mutation, StoreDamaged, StoreReads
 from coordinator_runtime.unknown_rows import pass_over
 
 _STATE_PREFIX = struct.Struct(">BHB")
@@ -97,7 +98,7 @@ class ShardHistory:
 
     __slots__ = ("_shard", "next_number")
 
-    def __init__(self, store: Store, shard: ShardKey) -> None:
+    def __init__(self, store: StoreReads, shard: ShardKey) -> None:
         """Find the next number. Raises StoreUnreadable: without the newest row, the numbers in use are unknown."""
         self._shard = shard
         newest = store.last(Family.HISTORY, _SHARD_PREFIX.pack(*shard))
@@ -166,14 +167,20 @@ class StagedRows(Struct, eq=False):
         return rows
 
 
+LoadValues = Callable[[StoreReads], Iterator[Any]]
+"""Reads the record values that rebuild a shard, each as it is asked for, in the order in which they must be
+replayed."""
+
+
 class Rows(Protocol):
     """Storage form of one coordinator's records."""
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         """Turn a record into rows. Called once per accepted record, in order."""
 
-    def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
-        """Yield the record values that rebuild a shard, in the order in which they must be replayed."""
+    def load(self, shard: ShardKey) -> LoadValues:
+        """Return the function that reads a shard back. It may be called on another thread, once at a time for all
+        shards."""
 
 
 class EncodedRecord(Struct, frozen=True):
@@ -255,7 +262,10 @@ class StateRows:
             size_bytes += STEP_BYTES + len(key) + len(told)
         staged.size_bytes += size_bytes
 
-    def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
+    def load(self, shard: ShardKey) -> LoadValues:
+        return partial(self._load, shard)
+
+    def _load(self, shard: ShardKey, store: StoreReads) -> Iterator[Any]:
         prefix = _SHARD_PREFIX.pack(*shard)
         self._histories[shard] = ShardHistory(store, shard)
         for key, stored in store.scan(Family.COORDINATOR_STATE, prefix, _end_of(prefix)):
@@ -308,7 +318,7 @@ def steps_of(key: bytes, stored: bytes) -> Iterator[HistoryRow]:
 
 
 def steps_backwards(
-    store: Store, shard: ShardKey, record_type: int, key: bytes, *, end: int
+    store: StoreReads, shard: ShardKey, record_type: int, key: bytes, *, end: int
 ) -> Iterator[tuple[int, list[HistoryRow]]]:
     """Go back through the rows of a shard, from the step before the number `end`.
 
@@ -324,7 +334,7 @@ def steps_backwards(
         yield _HISTORY_KEY.unpack(row_key)[2], found[::-1]
 
 
-def older_history(store: Store, shard: ShardKey, before_ms: int) -> KeyRange | None:
+def older_history(store: StoreReads, shard: ShardKey, before_ms: int) -> KeyRange | None:
     """Return the range of a shard's history rows that begin before a time; None if there are none.
 
     The newest row stays, because the next number follows from it. Raises StoreUnreadable."""

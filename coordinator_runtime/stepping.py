@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from itertools import count
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import Runtime
@@ -16,9 +16,9 @@ STEP_TIMER: Final = "answer_step"
 _numbers = count()
 
 
-def in_steps(runtime: Runtime, work: Generator[None, None, T]) -> Pending[T]:
-    """Run a generator to its end, the first step now and each further one in a later turn. The reply is its return
-    value, or the error that it raises."""
+def in_steps(runtime: Runtime, work: Generator[Pending[Any] | None, None, T]) -> Pending[T]:
+    """Run a generator to its end, the first step now and each further one in a later turn. One that follows a
+    yielded reply waits for that (`rounds.awaited`). The reply is its return value, or the error that it raises."""
     steps = _AnswerInSteps(runtime, work)
     reply = steps.reply
     reply.on_cancel = steps.cancel
@@ -31,7 +31,7 @@ class _AnswerInSteps(Generic[T]):
 
     __slots__ = ("_key", "_runtime", "_work", "reply")
 
-    def __init__(self, runtime: Runtime, work: Generator[None, None, T]) -> None:
+    def __init__(self, runtime: Runtime, work: Generator[Pending[Any] | None, None, T]) -> None:
         self._runtime = runtime
         self._work = work
         self._key = (STEP_TIMER, next(_numbers))
@@ -39,12 +39,19 @@ class _AnswerInSteps(Generic[T]):
 
     def step(self) -> None:
         try:
-            next(self._work)
+            waits_for = next(self._work)
         except StopIteration as end:
             self._ended().succeed(end.value)
         except Exception as error:  # noqa: BLE001  the error is the reply, and is raised where it is awaited
             self._ended().fail(error)
         else:
+            if waits_for is None:
+                self._later()
+            else:
+                waits_for.on_settled(lambda _reply: self._later())
+
+    def _later(self) -> None:
+        if not self.reply.is_settled:
             self._runtime.arm(self._key, 0, self.step)
 
     def cancel(self) -> None:

@@ -1,8 +1,9 @@
 """Reads that may wait: jobs on the stored rows, on threads beside the loop.
 
 An engine on a local disk answers from the loop's thread. A read that misses the cache of an engine on an object store
-takes tens of milliseconds. The loop would serve no other caller meanwhile. So such an engine opens views for readers
-(`OpenStore.view`), and jobs go to a thread. Their results come back to the loop.
+takes takes tens of milliseconds. The loop would serve no other caller meanwhile. So such an engine opens views for
+readers (`OpenStore.view`), and jobs go to a thread. Their results come back to the loop. Every read of stored rows on
+behalf of a caller or of a round is such a job. With an engine on a disk it runs at once (`ReadsAtOnce`).
 
 A job reads through one view, which shows the store as of the beginning of the job. It must not touch the state of any
 shard. What it reads may be removed meanwhile by the loop's decisions, so the caller checks that when it has the result.
@@ -17,7 +18,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
 
-from coordinator_runtime.pending import Pending
+from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.store import StoreReads
 
 T = TypeVar("T")
@@ -27,14 +28,36 @@ READER_THREADS: Final = 8
 
 
 class StoreReader(Protocol):
-    """Runs jobs on the stored rows somewhere else than on the loop's thread."""
+    """Runs jobs on the stored rows."""
+
+    @property
+    def is_apart(self) -> bool:
+        """True if jobs run beside the loop, False if they are done when `read` returns."""
 
     def read(self, job: Callable[[StoreReads], T]) -> Pending[T]:
         """Run a job. The reply has its result or its error, and is settled on the loop's thread."""
 
 
+class ReadsAtOnce:
+    """Runs each job on the loop's thread, before `read` returns: for an engine whose reads do not wait."""
+
+    is_apart: Final = False
+
+    def __init__(self, store: StoreReads) -> None:
+        self._store = store
+
+    def read(self, job: Callable[[StoreReads], T]) -> Pending[T]:
+        """Run a job as `StoreReader.read`."""
+        try:
+            return settled(job(self._store))
+        except Exception as error:  # noqa: BLE001  it is the reply
+            return failed(error)
+
+
 class ReaderThreads:
     """The threads of a server that read. They are daemons, because a process must end though a store hangs."""
+
+    is_apart: Final = True
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ class TransactedPartitions(Protocol):
         """Place the batches. Raises Refused for a batch that no partition would take, or that the caller may not
         write."""
 
-    def remembered_offset(self, ordinal: int, identity: EndIdentity) -> int:
+    def remembered_offset(self, ordinal: int, identity: EndIdentity) -> Pending[int]:
         """Return the first offset of an ended transaction in a partition that has forgotten its producer, from durable
         state.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -27,7 +27,7 @@ from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import StoreFailed
-from coordinator_runtime.store_readers import ReaderThreads
+from coordinator_runtime.store_readers import ReaderThreads, ReadsAtOnce
 from coordinator_runtime.worker import Worker, WorkerProcess
 from coordinator_server.addresses import Address, NodeAddress
 from coordinator_server.backups import ServerBackups
@@ -136,9 +136,11 @@ def build(
     gatekeeper, numbers = _gatekeeper(config, runtime, answers, reads), _numbers()
     backups, assignors = _backups(config, opened, clock), measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
     worker, payload_worker, compaction_worker = workers = WorkerProcess(), WorkerProcess(), WorkerProcess()
-    dependencies = _dependencies(config, quotas, assignors, backups, workers)
+    reader = None if opened.view is None else ReaderThreads(opened.view, driver.step_from_thread)
+    dependencies = replace(_dependencies(config, quotas, assignors, backups, workers), reader=reader)
     core = assemble(runtime, opened.store, config.core_config(), dependencies)
-    _connect_reads(core, opened, answers, reads, payload_worker)
+    _connect_reads(core, answers, reads, payload_worker)
+    background = reader or ReadsAtOnce(opened.store)
     recent = RecentEvents(clock)
     audit = AuditLog(clock, recent.beside(write_line))
     history = RateMemory(runtime, numbers.counters, numbers.transactions.levels)
@@ -147,14 +149,14 @@ def build(
         numbers=numbers,
         config=_metrics_config(config),
         core=core,
-        lags=GroupLags(runtime, opened.store, core.catalog, config.lag_config()),
+        lags=GroupLags(runtime, background, core.catalog, config.lag_config()),
         commits=commits,
         calls_in_flight=gatekeeper.calls_in_flight,
         protocol=SERVICES[0].file.package,
         answers=answers,
         of_backups=dict if backups is None else backups.readings,
         audit=audit,
-        topic_sizes=TopicSizes(opened.store),
+        topic_sizes=TopicSizes(background),
         quotas=quotas.budgets,
     )
     observer = observe(core, commits, gatekeeper, numbers, audit, recent)
@@ -177,18 +179,6 @@ def build(
         history=history,
         store_id=opened.store_id,
     )
-
-
-def _reader(opened: OpenStore) -> ReaderThreads | None:
-    """Return the threads that read, for a store whose reads may wait."""
-    loop = asyncio.get_running_loop()
-    return None if opened.view is None else ReaderThreads(opened.view, partial(_on_loop, loop))
-
-
-def _on_loop(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    """Call on the loop, from another thread. Once the loop is closed, no caller waits any more."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(act)
 
 
 def _numbers() -> ServerNumbers:
@@ -318,14 +308,11 @@ def observe(
     return shard_observer
 
 
-def _connect_reads(
-    core: Core, opened: OpenStore, answers: AnswerBytes, reads: FairReads, payload_worker: WorkerProcess
-) -> None:
-    """Give the reads of the log their limits, a worker for conversions, and threads if the engine wants them."""
+def _connect_reads(core: Core, answers: AnswerBytes, reads: FairReads, payload_worker: WorkerProcess) -> None:
+    """Give the reads of the log their limits, and a worker for conversions."""
     fetcher = core.log.records.fetcher
     fetcher.answer_limit = answers
     fetcher.converter = RecordsConverter(payload_worker)
-    fetcher.reader = _reader(opened)
     fetcher.on_work = core.log.positions.searches.on_work = reads.spent
 
 

@@ -41,8 +41,8 @@ from coordinator_protocol.kafka_records import NotKafkaRecords, PlacedRecord, Re
 from coordinator_protocol.limits import SHARD_COUNT_MAX
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
-from coordinator_runtime.rows import StagedRows
-from coordinator_runtime.store import Family, KeyRange, Store
+from coordinator_runtime.rows import LoadValues, StagedRows
+from coordinator_runtime.store import Family, KeyRange, StoreReads
 from coordinator_runtime.unknown_rows import check_version, known_member
 from partition_log import forgotten_rows, index_rows
 from partition_log.compaction_rows import compaction_key, decode_compaction, encode_compaction
@@ -321,19 +321,23 @@ class LogRows:
         for stretch in value.stretches:
             _stage_stretch(ordinal, stretch, staged)
 
-    def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
-        for ordinal in self._ordinals_in(shard):
-            stored = store.get(_PARTITIONS, head_key(ordinal))
-            assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
-            forgotten = starmap(
-                forgotten_rows.decode_forgotten, store.scan(_PARTITIONS, *forgotten_rows.forgotten_range(ordinal))
-            )
-            check_kinds(store, partition_key(ordinal))
-            head = with_epochs(store, ordinal, decode_head(stored, forgotten))
-            head = replace(head, compaction=decode_compaction(store.get(_PARTITIONS, compaction_key(ordinal))))
-            check_partition(store, partition_key(ordinal), head)
-            yield PartitionRestored(ordinal, head)
-            yield from _load_producers(store, ordinal)
+    def load(self, shard: ShardKey) -> LoadValues:
+        return partial(_load_partitions, tuple(self._ordinals_in(shard)))
+
+
+def _load_partitions(ordinals: Iterable[int], store: StoreReads) -> Iterator[LogRecord]:
+    for ordinal in ordinals:
+        stored = store.get(_PARTITIONS, head_key(ordinal))
+        assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
+        forgotten = starmap(
+            forgotten_rows.decode_forgotten, store.scan(_PARTITIONS, *forgotten_rows.forgotten_range(ordinal))
+        )
+        check_kinds(store, partition_key(ordinal))
+        head = with_epochs(store, ordinal, decode_head(stored, forgotten))
+        head = replace(head, compaction=decode_compaction(store.get(_PARTITIONS, compaction_key(ordinal))))
+        check_partition(store, partition_key(ordinal), head)
+        yield PartitionRestored(ordinal, head)
+        yield from _load_producers(store, ordinal)
 
 
 def with_epochs(store: ScannedRows, ordinal: int, head: PartitionHead) -> PartitionHead:
@@ -443,7 +447,7 @@ _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
 }
 
 
-def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
+def _load_producers(store: StoreReads, ordinal: int) -> Iterator[ProducerRestored]:
     """Yield all producers of a partition as they are read. Those with open transactions come last, in order of their
     first offsets."""
     still_open: list[tuple[int, ProducerRestored]] = []

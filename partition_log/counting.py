@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from coordinator_protocol.batch import stored_bytes
 from coordinator_protocol.wire import Buffer
-from coordinator_runtime.store import Store
+from coordinator_runtime.store import StoreReads
 from partition_log.batches import batches
 from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, ReadBudget
 from partition_log.state import PartitionHead
@@ -40,7 +40,9 @@ class Counted(NamedTuple):
 NOTHING_COUNTED: Final = Counted()
 
 
-def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset: int, budget: ReadBudget) -> Counted:
+def count_records(
+    store: StoreReads, ordinal: int, head: PartitionHead, start_offset: int, budget: ReadBudget
+) -> Counted:
     """Count under the view, from the offset or the log start to the high watermark.
 
     Raises LogDamaged, StoreDamaged, StoreUnreadable."""
@@ -63,7 +65,7 @@ def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset:
     return Counted(read.records + records, read.committed_records + committed, end)
 
 
-def removed_totals(store: Store, ordinal: int, head: PartitionHead) -> tuple[int, int]:
+def removed_totals(store: StoreReads, ordinal: int, head: PartitionHead) -> tuple[int, int]:
     """Return the bytes and records before the log start, as the totals of the log count them. Their difference to the
     totals is what the log holds now. Reads the headers of one index entry at most, under the view.
 
@@ -83,7 +85,7 @@ def removed_totals(store: Store, ordinal: int, head: PartitionHead) -> tuple[int
 
 
 def _count_each(
-    store: Store, ordinal: int, head: PartitionHead, offsets: tuple[int, int], budget: ReadBudget
+    store: StoreReads, ordinal: int, head: PartitionHead, offsets: tuple[int, int], budget: ReadBudget
 ) -> Counted:
     """Count batch by batch, as far as the budget allows."""
     at, end = offsets
@@ -104,7 +106,7 @@ def _count_each(
     return Counted(records, committed, at)
 
 
-def _records_before(store: Store, ordinal: int, head: PartitionHead, offset: int, budget: ReadBudget) -> int:
+def _records_before(store: StoreReads, ordinal: int, head: PartitionHead, offset: int, budget: ReadBudget) -> int:
     """Return the number of records before an offset, to be compared with other such numbers. It counts backwards from
     the end of the offset's index entry, because removed records lie before all others."""
     if offset == head.log_end_offset:

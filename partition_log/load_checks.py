@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordinator_runtime.store import Family, Store, StoreUnreadable
+from coordinator_runtime.store import Family, StoreReads, StoreUnreadable
 from coordinator_runtime.unknown_rows import IGNORABLE_FROM, pass_over
 from partition_log.state import PartitionHead
 
@@ -30,7 +30,7 @@ class RowsMissing(Exception):
     """Error for families of one store that disagree: one of them has lost rows. Their shard must not be served."""
 
 
-def check_kinds(store: Store, prefix: bytes) -> None:
+def check_kinds(store: StoreReads, prefix: bytes) -> None:
     """Return only if this program knows every row of a partition that matters. The partition's keys begin with the
     prefix. Raises UnknownRow."""
     for family, unknown_from in UNKNOWN_KINDS_FROM.items():
@@ -40,7 +40,7 @@ def check_kinds(store: Store, prefix: bytes) -> None:
             pass_over(key[len(prefix)], f"a row in {family.name} of the partition with ordinal {ordinal}")
 
 
-def check_partition(store: Store, prefix: bytes, head: PartitionHead) -> None:
+def check_partition(store: StoreReads, prefix: bytes, head: PartitionHead) -> None:
     """Return only if the last rows of a partition, whose keys begin with the prefix, fit its head. Rows that cannot be
     read are left to later reads, which report them. Raises RowsMissing."""
     try:

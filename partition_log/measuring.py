@@ -20,7 +20,7 @@ from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import MarkerPayload, Outcome, control_batch, decode_marker_payload
 from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_protocol.wire import Buffer
-from coordinator_runtime.store import Family, Store
+from coordinator_runtime.store import Family, StoreReads
 from partition_log.aborted import aborted_between
 from partition_log.batches import LogDamaged, batches
 from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, ReadBudget, bound_of
@@ -74,7 +74,7 @@ class MeasuredRange(NamedTuple):
     """Snapshot filter for the range; None to measure the log as it is now."""
 
 
-def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRange, budget: ReadBudget) -> Measured:
+def measure(store: StoreReads, ordinal: int, head: PartitionHead, asked: MeasuredRange, budget: ReadBudget) -> Measured:
     """Measure under the view, from the start or the log start to the end or the bound of the isolation level.
 
     Raises LogDamaged, StoreDamaged, StoreUnreadable."""
@@ -100,7 +100,7 @@ def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRang
 
 
 def committed_in(
-    store: Store, ordinal: int, head: PartitionHead, start_offset: int, end_offset: int, budget: ReadBudget
+    store: StoreReads, ordinal: int, head: PartitionHead, start_offset: int, end_offset: int, budget: ReadBudget
 ) -> Commits:
     """Return the transactions with records in the partition that were committed in the durable part of a range.
 
@@ -131,7 +131,7 @@ def _marker(header: BatchHeader, stored: Buffer) -> MarkerPayload:
         raise LogDamaged(Family.LOG, header.base_offset, header.last_offset + 1, damage.message) from damage
 
 
-def _parts(store: Store, ordinal: int, start: int, end: int) -> Iterator[tuple[int, LogTotals | None]]:
+def _parts(store: StoreReads, ordinal: int, start: int, end: int) -> Iterator[tuple[int, LogTotals | None]]:
     """Yield the ends of the index entries in a range, and the range's own end. With each comes the totals of that part,
     or None if it is not known to be a whole entry."""
     before: LogTotals | None = None
@@ -155,7 +155,7 @@ def _between(before: LogTotals, after: LogTotals) -> LogTotals:
 class _Measurement:
     """Reads the headers of batches, as far as the budget allows."""
 
-    store: Store
+    store: StoreReads
     ordinal: int
     head: PartitionHead
     hides_aborted: bool

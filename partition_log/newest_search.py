@@ -20,7 +20,6 @@ from enum import Enum
 from typing import TypeAlias
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader
-from coordinator_runtime.store import Store
 from partition_log.batches import batches
 from partition_log.reading import ReadBudget
 from partition_log.record_times import newest_since
@@ -55,11 +54,11 @@ class NewestSearch(Search):
 
     __slots__ = ("_end", "_enough_ms", "_newest", "_next_offset", "_step")
 
-    def __init__(self, store: Store, ordinal: int, *, bound: int, isolation: Isolation) -> None:
-        super().__init__(store, ordinal, 0, bound=bound, isolation=isolation, look=newest_since)
-        self._restart()
+    def __init__(self, ordinal: int, *, bound: int, isolation: Isolation) -> None:
+        super().__init__(ordinal, 0, bound=bound, isolation=isolation, look=newest_since)
+        self.restart()
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
         self._step = _Step.LAST_ENTRY
         self._newest: BatchHeader | None = None
         """Newest batch of this step so far."""
@@ -70,7 +69,7 @@ class NewestSearch(Search):
         self._enough_ms = -1
         """Timestamp that ends the step, because nothing is newer."""
 
-    def advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
+    def _advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
         if head.log_start_offset >= self._bound:
             return NOWHERE
         while self._step is not _Step.FOUND:
@@ -84,7 +83,7 @@ class NewestSearch(Search):
             return NOWHERE
         if newest.last_offset < head.log_start_offset:
             # It was deleted meanwhile.
-            self._restart()
+            self.restart()
             return Pause.SPENT
         for header, encoded in batches(self._store, self._ordinal, newest.base_offset, self._bound, headers_only=True):
             if not is_worker_free and is_for_worker(header, encoded):
@@ -94,9 +93,12 @@ class NewestSearch(Search):
 
     def resume(self, opening: Opening, found: Place | None, head: PartitionHead) -> Place | None:
         if found is not None and found[0] < head.log_start_offset:
-            self._restart()
+            self.restart()
             return None
         return found or NOWHERE
+
+    def put_back(self, opening: Opening) -> None:
+        """Nothing to do: the search stands at its newest batch until it has an answer."""
 
     def _look_at_headers(self, head: PartitionHead, budget: ReadBudget) -> bool:
         """Return True once the step has seen all headers that it needs."""

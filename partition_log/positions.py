@@ -11,7 +11,8 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import CallContext, PartitionName, Permission
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store, StoreUnreadable
+from coordinator_runtime.store import StoreUnreadable
+from coordinator_runtime.store_readers import StoreReader
 from coordinator_runtime.worker import Worker, WorkerLost
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
@@ -42,18 +43,17 @@ _Asker = tuple[CallContext, Permission]
 class PositionService:
     """Finds positions in logs."""
 
-    def __init__(self, runtime: Runtime, store: Store, log: LogService, worker: Worker) -> None:
-        self._store = store
+    def __init__(self, runtime: Runtime, reader: StoreReader, log: LogService, worker: Worker) -> None:
         self._log = log
-        self.searches = TimeSearches(runtime, worker)
+        self.searches = TimeSearches(runtime, reader, worker)
 
     def list_offsets(
         self, command: ListOffsets, context: CallContext, permission: Permission = Permission.DESCRIBE
     ) -> Pending[list[OffsetResult]]:
-        """Return positions by end or time, in the order asked, all of the same moment. Records that are appended
-        afterwards do not count, however long a search takes. A time stands for the first visible record of the
-        isolation level with a timestamp of at least that time (`time_search`). NEWEST_TIMESTAMP stands for the one with
-        the largest timestamp (`newest_search`). The result is -1 if there is no such record.
+        """Return positions by end or time, in the order asked, all of the same moment. Ends are in memory. Records that
+        are appended afterwards do not count, however long a search takes. A time stands for the first visible record of
+        the isolation level with a timestamp of at least that time (`time_search`). NEWEST_TIMESTAMP stands for the one
+        with the largest timestamp (`newest_search`). The result is -1 if there is no such record.
 
         Raises Refused INVALID_REQUEST for an invalid partition name."""
         budget = ReadBudget(visible_bytes=0)
@@ -73,11 +73,15 @@ class PositionService:
         return self._log.when_catalog_durable(results)
 
     def _epoch_end(self, query: EpochQuery, context: CallContext) -> EpochEndResult:
-        def look(placed: PlacedPartition, head: PartitionHead) -> EpochEndResult:
+        found = self._log.find_readable(Permission.DESCRIBE, context, query.name)
+        if isinstance(found, Refused):
+            return EpochEndResult(query.name, error=found)
+        placed, head = found
+        try:
             check_leader_epochs(head, 0, current_leader_epoch=query.current_leader_epoch, last_read_epoch=None)
-            return EpochEndResult(placed.name, *epoch_end(head, query.epoch))
-
-        return self._log.look(EpochEndResult, query.name, context, look)
+        except Refused as refusal:
+            return EpochEndResult(query.name, error=refusal)
+        return EpochEndResult(placed.name, *epoch_end(head, query.epoch))
 
     def _find(
         self, query: OffsetQuery, isolation: Isolation, asker: _Asker, budget: ReadBudget
@@ -133,9 +137,9 @@ class PositionService:
 
         search: Search
         if timestamp_ms == NEWEST_TIMESTAMP:
-            search = NewestSearch(self._store, ordinal, bound=bound, isolation=isolation)
+            search = NewestSearch(ordinal, bound=bound, isolation=isolation)
         else:
-            search = TimeSearch(self._store, ordinal, timestamp_ms, bound=bound, isolation=isolation)
+            search = TimeSearch(ordinal, timestamp_ms, bound=bound, isolation=isolation)
         return self.searches.find(search, head, look, budget)
 
     def _result_of_error(self, name: PartitionName, placed: PlacedPartition, error: Exception) -> OffsetResult:

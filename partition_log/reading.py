@@ -20,7 +20,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import control_batch, decode_marker_payload
 from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_protocol.wire import Buffer
-from coordinator_runtime.store import Family, Store, StoreDamaged, StoreReads
+from coordinator_runtime.store import Family, StoreDamaged, StoreReads
 from partition_log.aborted import aborted_between, next_multiple
 from partition_log.batches import LogDamaged, LogReads, batches
 from partition_log.state import AbortedTransaction, Isolation, PartitionHead
@@ -271,7 +271,8 @@ class AbortedIndex:
 
     __slots__ = ("_ahead", "_budget", "_head", "_known_to", "_ordinal", "_store")
 
-    def __init__(self, store: LogReads, ordinal: int, head: PartitionHead, budget: ReadBudget) -> None:
+    def __init__(self, store: LogReads | None, ordinal: int, head: PartitionHead, budget: ReadBudget) -> None:
+        """`store`: the view to read; None if `use` names it first."""
         self._store = store
         self._ordinal = ordinal
         self._head = head
@@ -282,6 +283,10 @@ class AbortedIndex:
         self._ahead: dict[int, list[AbortedTransaction]] = {}
         """Aborted transactions by producer that end after the last batch asked for; the next one is last in its
         list."""
+
+    def use(self, store: LogReads) -> None:
+        """Read from this view of the store from now on."""
+        self._store = store
 
     def hides(self, batch: BatchHeader) -> bool:
         """True if the batch belongs to an aborted transaction. Raises LogDamaged if that cannot be read: a guess might
@@ -301,6 +306,7 @@ class AbortedIndex:
         return bool(ahead) and ahead[-1].first_offset <= offset
 
     def _look(self, batch: BatchHeader, offset: int) -> None:
+        assert self._store is not None, "the view was named before the first question"
         budget = self._budget
         known_to, rows, ahead = next_multiple(offset), 0, defaultdict(list)
         try:
@@ -333,7 +339,7 @@ def _whole_marker(header: BatchHeader, stored: Buffer) -> Buffer:
 
 
 def oldest_unread_ms(
-    store: Store, ordinal: int, head: PartitionHead, offset: int, isolation: Isolation, budget: ReadBudget
+    store: StoreReads, ordinal: int, head: PartitionHead, offset: int, isolation: Isolation, budget: ReadBudget
 ) -> int | None:
     """Return the timestamp of the first batch that a reader at the offset would be shown under the view; None if there
     is none.

@@ -10,27 +10,32 @@ A removal has three steps. A crash may come between any two of them.
 
 After a crash, the next round finds what is left.
 
-A few partitions are looked at in each turn of the loop. Rows that cannot be read are left, and reported.
+A few partitions are looked at in each turn of the loop. Rows that cannot be read are left, and reported. Where reads
+may wait, a thread looks at one partition after the other. If a partition has changed meanwhile, it is left to the next
+round.
 
 Source: docs/store-format.md, "Removal below a log start".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import NO_LEASES, OffsetLeases
+from coordinator_runtime.rounds import Steps, awaited
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Family, Store, StoreUnreadable
+from coordinator_runtime.store import Family, StoreReads, StoreUnreadable
+from coordinator_runtime.store_readers import StoreReader
 from partition_log import codec, forgotten_rows
 from partition_log.batches import LogDamaged
-from partition_log.catalog.settings import FOR_EVER, Retention
+from partition_log.catalog.settings import FOR_EVER, KEEP_ALL, Retention
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
 from partition_log.damage_watch import DamageWatch
@@ -53,13 +58,13 @@ class LogRemoval:
     def __init__(
         self,
         runtime: Runtime,
-        store: Store,
+        reader: StoreReader,
         catalog: CatalogShard,
         damage: DamageWatch,
         leases: OffsetLeases = NO_LEASES,
     ) -> None:
         self._runtime = runtime
-        self._store = store
+        self._reader = reader
         self._catalog = catalog
         self._damage = damage
         self._leases = leases
@@ -71,7 +76,7 @@ class LogRemoval:
         """Number of partitions that kept more than retention wants, in the last whole round."""
         self.on_removed: Callable[[RowsRemoved], None] = lambda _event: None
 
-    def round(self) -> Iterator[None]:
+    def round(self) -> Steps:
         """Look at all partitions once, some in each step."""
         held_back = 0
 
@@ -85,10 +90,10 @@ class LogRemoval:
             for placed, kept in step:
                 seen.add(placed.ref.ordinal)
                 try:
-                    self._look(placed, kept, note)
+                    yield from self._look(placed, kept, note)
                 except (LogDamaged, StoreUnreadable) as damage:
                     self._damage.met(placed.ref, damage)
-            yield
+            yield None
         self.held_back = held_back
         for of_gone in (self._removed_to, self._remembered_at):
             for ordinal in of_gone.keys() - seen:
@@ -107,7 +112,7 @@ class LogRemoval:
                 if placed is not None:
                     yield placed, kept
 
-    def _look(self, placed: PlacedPartition, kept: Retention, note: Callable[[int, MovedLogStart], None]) -> None:
+    def _look(self, placed: PlacedPartition, kept: Retention, note: Callable[[int, MovedLogStart], None]) -> Steps:
         """Remove the rows of a partition that are due, and move its log start if retention wants it. Raises LogDamaged,
         StoreUnreadable."""
         shard: LogShard | None = self._runtime.table.find(placed.shard)
@@ -117,51 +122,59 @@ class LogRemoval:
             return
         # Rows before the durable log start are removed now. If the log start moves below, the next round removes the
         # rows before it.
-        self._remove(placed, head)
+        is_same = (yield from self._remove(placed, head)) and (yield from self._forget_ends(placed, head))
         now_ms = self._runtime.clock.wall_ms()
+        if not is_same or kept == KEEP_ALL:
+            return
         if kept.retention_ms != FOR_EVER and finish_ahead_of_time(head, now_ms) is not None:
             finish = partial(_decide_finished, ordinal)
             self._runtime.write(Operation(placed.shard, finish), is_urgent=True)
-        wanted = due_offset(self._store, ordinal, head, kept, now_ms)
-        if wanted > head.log_start_offset:
+        look = partial(_due_offset, ordinal, head, kept, now_ms)
+        wanted = yield from awaited(self._reader.read(look))
+        if wanted > head.log_start_offset and self._is_as_it_was(placed, head):
             decide = partial(_decide_retained, ordinal, wanted)
             self._runtime.write(Operation(placed.shard, decide), is_urgent=True).map(partial(note, ordinal))
 
-    def _remove(self, placed: PlacedPartition, head: PartitionHead) -> None:
+    def _is_as_it_was(self, placed: PlacedPartition, head: PartitionHead) -> bool:
+        """Return False if a thread may have read rows that do not fit the view, or the partition is gone."""
+        if not self._reader.is_apart:
+            return True
+        shard: LogShard | None = self._runtime.table.find(placed.shard)
+        present = None if shard is None else shard.durable_head(placed.ref.ordinal)
+        if shard is None or present is None or not shard.is_readable(placed.ref.ordinal):
+            return False
+        return present.log_start_offset == head.log_start_offset
+
+    def _remove(self, placed: PlacedPartition, head: PartitionHead) -> Generator[Pending[Any] | None, None, bool]:
+        """Remove the rows before the log start. Return False if the partition has changed."""
         ordinal, start = placed.ref.ordinal, head.log_start_offset
         if self._removed_to.get(ordinal, 0) != start:
-            first, below = codec.log_key(ordinal, 0), codec.log_key(ordinal, start)
-            known = ordinal in self._removed_to
-            if known or next(self._store.scan_headers(Family.LOG, first, below), None) is not None:
-                self._remove_rows(placed, head)
+            look = partial(_bytes_below, ordinal, head, ordinal in self._removed_to)
+            size_bytes = yield from awaited(self._reader.read(look))
+            if not self._is_as_it_was(placed, head):
+                return False
+            if size_bytes is not None:
+                deleted_ranges = codec.ranges_below(ordinal, start)
+                self._runtime.write_rows(placed.shard, StagedRows(deleted_ranges=deleted_ranges))
+                self.on_removed(RowsRemoved(ordinal, size_bytes))
             self._removed_to[ordinal] = start
             self._remembered_at[ordinal] = forgotten_rows.remembered_from(ordinal)
-        self._forget_ends(placed, start)
+        return True
 
-    def _remove_rows(self, placed: PlacedPartition, head: PartitionHead) -> None:
-        ordinal, start = placed.ref.ordinal, head.log_start_offset
-        # Totals have a meaning only by comparison. So both are taken at the end of the index entry that an offset is
-        # in.
-        oldest, holding = (next(stretches(self._store, ordinal, offset), None) for offset in (0, start))
-        after = head.totals if holding is None else holding.totals
-        unfinished_bytes = head.totals.size_bytes - head.index.size_bytes
-        size_bytes = after.size_bytes - (unfinished_bytes if oldest is None else oldest.totals.size_bytes)
-        self._runtime.write_rows(placed.shard, StagedRows(deleted_ranges=codec.ranges_below(ordinal, start)))
-        self.on_removed(RowsRemoved(ordinal, size_bytes))
-
-    def _forget_ends(self, placed: PlacedPartition, start: int) -> None:
-        """Forget the remembered ends whose records are removed. A repeated Transact no longer gets their offset."""
+    def _forget_ends(self, placed: PlacedPartition, head: PartitionHead) -> Generator[Pending[Any] | None, None, bool]:
+        """Forget the remembered ends whose records are removed. A repeated Transact no longer gets their offset. Return
+        False if the partition has changed."""
         ordinal = placed.ref.ordinal
         at = self._remembered_at.get(ordinal)
         if at is None:
-            return
-        rows = list(
-            islice(self._store.scan(Family.PRODUCERS, at, forgotten_rows.remembered_end(ordinal)), REMEMBERED_PER_STEP)
-        )
+            return True
+        rows = yield from awaited(self._reader.read(partial(_remembered_rows, ordinal, at)))
+        if not self._is_as_it_was(placed, head):
+            return False
         gone = {
             (Family.PRODUCERS, key): None
             for key, value in rows
-            if forgotten_rows.decode_remembered(key, value).first_offset < start
+            if forgotten_rows.decode_remembered(key, value).first_offset < head.log_start_offset
         }
         if gone:
             self._runtime.write_rows(placed.shard, StagedRows(newest={**gone}))
@@ -169,6 +182,29 @@ class LogRemoval:
             del self._remembered_at[ordinal]
         else:
             self._remembered_at[ordinal] = rows[-1][0] + b"\0"
+        return True
+
+
+def _due_offset(ordinal: int, head: PartitionHead, kept: Retention, now_ms: int, rows: StoreReads) -> int:
+    return due_offset(rows, ordinal, head, kept, now_ms)
+
+
+def _bytes_below(ordinal: int, head: PartitionHead, has_rows: bool, rows: StoreReads) -> int | None:
+    """Return the bytes before the log start; None if no row is there. `has_rows`: True if some are known to be."""
+    start = head.log_start_offset
+    first, below = codec.log_key(ordinal, 0), codec.log_key(ordinal, start)
+    if not has_rows and next(rows.scan_headers(Family.LOG, first, below), None) is None:
+        return None
+    # Totals have a meaning only by comparison. So both are taken at the end of the index entry that an offset is in.
+    oldest, holding = (next(stretches(rows, ordinal, offset), None) for offset in (0, start))
+    after = head.totals if holding is None else holding.totals
+    unfinished_bytes = head.totals.size_bytes - head.index.size_bytes
+    return after.size_bytes - (unfinished_bytes if oldest is None else oldest.totals.size_bytes)
+
+
+def _remembered_rows(ordinal: int, at: bytes, rows: StoreReads) -> list[tuple[bytes, bytes]]:
+    """Return some rows of remembered ends, from a key on."""
+    return list(islice(rows.scan(Family.PRODUCERS, at, forgotten_rows.remembered_end(ordinal)), REMEMBERED_PER_STEP))
 
 
 def _decide_finished(ordinal: int, log: LogShard, turn: Turn) -> Decision:

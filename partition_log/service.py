@@ -56,9 +56,8 @@ from coordinator_runtime.ports import (
     require_by_id,
 )
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store, StoreUnreadable
+from coordinator_runtime.store import Store
 from partition_log.batch_checks import BatchChecks
-from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import CatalogShard, unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.fetch import Fetcher
@@ -376,29 +375,6 @@ class LogService:
         placed, head = found
         shard: LogShard = self._runtime.shard(placed.shard)
         return PartitionStanding(placed.ref, head, shard.durable_oldest_open(placed.ref.ordinal))
-
-    def look(
-        self,
-        result_type: Callable[..., ResultT],
-        name: PartitionName,
-        context: CallContext,
-        look: Callable[[PlacedPartition, PartitionHead], ResultT],
-        permission: Permission = Permission.DESCRIBE,
-    ) -> ResultT:
-        """Return the result of `look` for a partition. Return a result with an error if the caller may not see it or it
-        cannot be read.
-
-        Raises Refused INVALID_REQUEST for an invalid partition name."""
-        found = self.find_readable(permission, context, name)
-        if isinstance(found, Refused):
-            return result_type(name, error=found)
-        placed, head = found
-        try:
-            return look(placed, head)
-        except Refused as refusal:
-            return result_type(name, error=refusal)
-        except (LogDamaged, StoreUnreadable) as damage:
-            return result_type(name, error=self.fetcher.damage.met(placed.ref, damage))
 
     def find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
         """Return the partition of this name, or the refusal if the caller lacks the permission or it does not exist.

@@ -15,6 +15,10 @@ largest timestamp, so that no record is skipped.
 A long search continues in later turns of the loop, side by side with others. It looks at the partition anew each time,
 but never behind the end that it began with.
 
+Where reads may wait, threads look. A search that met a batch for the worker while that is busy gives the batch back,
+and reads it again when its turn comes. If the log start has moved while a thread read, the search begins again, because
+rows may have been missing.
+
 Source: KIP-79; spec log-and-runtime 2.1.
 """
 
@@ -41,7 +45,8 @@ from coordinator_protocol.limits import KIBI
 from coordinator_protocol.wire import Buffer
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store
+from coordinator_runtime.store import StoreReads
+from coordinator_runtime.store_readers import StoreReader
 from coordinator_runtime.worker import Worker
 from partition_log.batch_checks import RECORDS_HERE_MAX, UNPACKED_HERE_BYTES_MAX
 from partition_log.batches import LogDamaged, batches
@@ -98,23 +103,34 @@ class Search:
 
     __slots__ = ("_bound", "_isolation", "_look", "_ordinal", "_store", "_timestamp_ms")
 
-    def __init__(
-        self, store: Store, ordinal: int, timestamp_ms: int, *, bound: int, isolation: Isolation, look: Look
-    ) -> None:
+    def __init__(self, ordinal: int, timestamp_ms: int, *, bound: int, isolation: Isolation, look: Look) -> None:
         """Prepare a search. `bound`: the offset behind the last one that may be the answer."""
-        self._store = store
         self._ordinal = ordinal
         self._timestamp_ms = timestamp_ms
         self._bound = bound
         self._isolation = isolation
         self._look = look
 
-    def advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
-        """Continue the search. Raises LogDamaged, StoreUnreadable, UnknownRow."""
+    def advance(
+        self, rows: StoreReads, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool
+    ) -> Place | Opening | Pause:
+        """Continue the search, on any thread. Raises LogDamaged, StoreUnreadable, UnknownRow."""
+        self._store = rows
+        return self._advance(head, budget, is_worker_free=is_worker_free)
+
+    def _advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
         raise NotImplementedError
 
     def resume(self, opening: Opening, found: Place | None, head: PartitionHead) -> Place | None:
         """Return the place that the worker found; None if the search must continue."""
+        raise NotImplementedError
+
+    def put_back(self, opening: Opening) -> None:
+        """Meet the batch once more, because the worker cannot open it now."""
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """Begin again: what was found does not count."""
         raise NotImplementedError
 
     def _aborted(self, head: PartitionHead, start: int, budget: ReadBudget) -> AbortedIndex | None:
@@ -153,7 +169,7 @@ class Search:
         # Only the header was read, because the payload lies in a segment.
         for _header, whole in batches(self._store, self._ordinal, header.base_offset, self._bound):
             return payload_of(whole)
-        raise AssertionError("a batch is there as long as its turn of the loop lasts")
+        raise AssertionError("a batch is there as long as its view of the store")
 
 
 class TimeSearch(Search):
@@ -161,12 +177,12 @@ class TimeSearch(Search):
 
     __slots__ = ("_next_offset",)
 
-    def __init__(self, store: Store, ordinal: int, timestamp_ms: int, *, bound: int, isolation: Isolation) -> None:
-        super().__init__(store, ordinal, timestamp_ms, bound=bound, isolation=isolation, look=first_since)
+    def __init__(self, ordinal: int, timestamp_ms: int, *, bound: int, isolation: Isolation) -> None:
+        super().__init__(ordinal, timestamp_ms, bound=bound, isolation=isolation, look=first_since)
         self._next_offset: int | None = None
         """Offset to continue at; None before the beginning."""
 
-    def advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
+    def _advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
         start = self._start(head, budget) if self._next_offset is None else self._next_offset
         start = max(start, head.log_start_offset)
         if start >= self._bound:
@@ -195,6 +211,12 @@ class TimeSearch(Search):
             return found
         self._next_offset = min(head.log_start_offset, opening.header.last_offset + 1)
         return None
+
+    def put_back(self, opening: Opening) -> None:
+        self._next_offset = opening.header.base_offset
+
+    def restart(self) -> None:
+        self._next_offset = None
 
     def _start(self, head: PartitionHead, budget: ReadBudget) -> int:
         """Return the first offset of the first index entry that reaches the time; the bound if none does."""
@@ -249,14 +271,16 @@ class _AskedTime:
 class TimeSearches:
     """All searches of a server that are not finished."""
 
-    def __init__(self, runtime: Runtime, worker: Worker) -> None:
+    def __init__(self, runtime: Runtime, reader: StoreReader, worker: Worker) -> None:
         self._runtime = runtime
+        self._reader = reader
         self._worker = worker
         self._ready: deque[_AskedTime] = deque()
         """Searches that continue in the next turn, in this order."""
         self._waiting: deque[_AskedTime] = deque()
         """Searches that continue once the worker is free."""
-        self._is_opening = False
+        self._user: _AskedTime | None = None
+        """The search for which the worker opens a batch, or to which it is kept; None if the worker is free."""
         self._is_turn_due = False
         self.on_work: Callable[[int], None] = lambda _work_bytes: None
         """Receives the cost of a later turn, as `Fetcher.on_work` does."""
@@ -279,13 +303,58 @@ class TimeSearches:
     def _step(self, asked: _AskedTime, budget: ReadBudget, head: PartitionHead | None = None) -> None:
         try:
             head = asked.look() if head is None else head
-            found = asked.search.advance(head, budget, is_worker_free=not self._is_opening)
-        except Exception as error:  # noqa: BLE001  the error is the reply
-            asked.reply.fail(error)
+        except Exception as refusal:  # noqa: BLE001  the error is the reply
+            if self._user is asked:
+                self._user = None
+            asked.reply.fail(refusal)
             return
+        if self._reader.is_apart:
+            # Threads cannot share a budget, and the turn of the loop spends nothing.
+            budget = ReadBudget(visible_bytes=0)
+        is_worker_free = self._user is None or self._user is asked
+        advance = partial(_advance, asked.search, head, budget, is_worker_free)
+        self._reader.read(advance).on_settled(partial(self._on_step, asked, head, budget))
+
+    def _on_step(
+        self, asked: _AskedTime, head: PartitionHead, budget: ReadBudget, outcome: Pending[Place | Opening | Pause]
+    ) -> None:
+        has_worker, is_apart = self._user is asked, self._reader.is_apart
+        if has_worker:
+            self._user = None
+        if is_apart:
+            self.on_work(budget.work_bytes)
+        if not asked.reply.is_settled and not (is_apart and self._has_moved(asked, head, budget)):
+            self._take(asked, budget, outcome)
+        if has_worker or is_apart:
+            self._use_worker(ReadBudget(visible_bytes=0))
+
+    def _has_moved(self, asked: _AskedTime, head: PartitionHead, budget: ReadBudget) -> bool:
+        """Return True if the caller may look no more, or the search must begin again; that is then done."""
+        try:
+            present = asked.look()
+        except Exception as refusal:  # noqa: BLE001  as above
+            asked.reply.fail(refusal)
+            return True
+        if present.log_start_offset <= head.log_start_offset:
+            return False
+        asked.search.restart()
+        self._step(asked, budget, present)
+        return True
+
+    def _take(self, asked: _AskedTime, budget: ReadBudget, outcome: Pending[Place | Opening | Pause]) -> None:
+        """Take what a step has found."""
+        if outcome.error is not None:
+            asked.reply.fail(outcome.error)
+            return
+        found = outcome.result()
         if isinstance(found, Opening):
-            self._is_opening = True
-            self._worker.run(found.look, found.asked).on_settled(partial(self._on_opened, asked, found))
+            if self._user is None:
+                self._user = asked
+                self._worker.run(found.look, found.asked).on_settled(partial(self._on_opened, asked, found))
+            else:
+                # Another search was first, while a thread read for this one.
+                asked.search.put_back(found)
+                self._waiting.append(asked)
         elif found is Pause.SPENT:
             self._later(asked)
         elif found is Pause.WAITS:
@@ -294,19 +363,26 @@ class TimeSearches:
             asked.reply.succeed(found)
 
     def _on_opened(self, asked: _AskedTime, opening: Opening, opened: Pending[tuple[int, int] | None]) -> None:
-        self._is_opening = False
+        self._user = None
         budget = ReadBudget(visible_bytes=0)
         if not asked.reply.is_settled:
             self._go_on(asked, opening, opened, budget)
-        while self._waiting and not self._is_opening:
+        self._use_worker(budget)
+        if not self._reader.is_apart:
+            self.on_work(budget.work_bytes)
+
+    def _use_worker(self, budget: ReadBudget) -> None:
+        """Let waiting searches continue, until one of them has the worker."""
+        while self._waiting and self._user is None:
             following = self._waiting.popleft()
             if following.reply.is_settled:
                 continue
             if budget.is_spent:
                 self._later(following)
-            else:
-                self._step(following, budget)
-        self.on_work(budget.work_bytes)
+                continue
+            if self._reader.is_apart:
+                self._user = following
+            self._step(following, budget)
 
     def _go_on(
         self, asked: _AskedTime, opening: Opening, opened: Pending[tuple[int, int] | None], budget: ReadBudget
@@ -350,3 +426,9 @@ class TimeSearches:
                 self._step(asked, budget)
         self.on_work(budget.work_bytes)
         self._arm()
+
+
+def _advance(
+    search: Search, head: PartitionHead, budget: ReadBudget, is_worker_free: bool, rows: StoreReads
+) -> Place | Opening | Pause:
+    return search.advance(rows, head, budget, is_worker_free=is_worker_free)

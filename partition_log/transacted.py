@@ -35,7 +35,8 @@ from coordinator_runtime.ports import (
     require,
     require_by_id,
 )
-from coordinator_runtime.store import Family, Store, StoreUnreadable
+from coordinator_runtime.store import Family, StoreReads, StoreUnreadable
+from coordinator_runtime.store_readers import StoreReader
 from coordinator_runtime.transact import NO_OFFSET, PartRefused, PlacedBatches
 from partition_log import forgotten_rows
 from partition_log.batch_checks import BatchChecks
@@ -73,19 +74,24 @@ class BatchWrite(Struct, frozen=True):
             raise PartRefused.naming(self.placed.ref, refusal) from refusal
 
 
+def _remembered(key: bytes, rows: StoreReads) -> int:
+    value = rows.get(Family.PRODUCERS, key)
+    return NO_OFFSET if value is None else forgotten_rows.decode_remembered(key, value).first_offset
+
+
 class TransactedBatches:
     """Implements `coordinator_runtime.transact.TransactedPartitions`."""
 
     def __init__(
         self,
-        store: Store,
+        reader: StoreReader,
         catalog: CatalogShard,
         authorizer: Authorizer,
         checks: BatchChecks,
         damage: DamageWatch,
     ) -> None:
         self._checks = checks
-        self._store = store
+        self._reader = reader
         self._damage = damage
         self._catalog = catalog
         self._authorizer = authorizer
@@ -124,18 +130,19 @@ class TransactedBatches:
         refusal = None if missing is None else once_durable(CATALOG_KEY, missing)
         return PlacedBatches(targets, list(writes.values()), refusal, all_of(checks) if checks else None)
 
-    def remembered_offset(self, ordinal: int, identity: EndIdentity) -> int:
+    def remembered_offset(self, ordinal: int, identity: EndIdentity) -> Pending[int]:
         """Return the first offset of an ended transaction in a partition that has forgotten its producer. Return -1 if
         there are no records, or if damage keeps the store from answering: the outcome itself is not in doubt."""
         key = forgotten_rows.remembered_key(ordinal, identity)
-        try:
-            value = self._store.get(Family.PRODUCERS, key)
-        except StoreUnreadable as damage:
-            ref = self._catalog.by_ordinal(ordinal)
-            if ref is not None:
-                self._damage.met(ref, damage)
-            return NO_OFFSET
-        return NO_OFFSET if value is None else forgotten_rows.decode_remembered(key, value).first_offset
+        return self._reader.read(partial(_remembered, key)).recover(partial(self._without_it, ordinal))
+
+    def _without_it(self, ordinal: int, error: Exception) -> int:
+        if not isinstance(error, StoreUnreadable):
+            raise error
+        ref = self._catalog.by_ordinal(ordinal)
+        if ref is not None:
+            self._damage.met(ref, error)
+        return NO_OFFSET
 
     def _why_nowhere(self, name: PartitionName, context: CallContext) -> Refused:
         """Return the refusal for a batch without a partition. It is not raised at once, because the answer to a

@@ -8,7 +8,8 @@ step of every transaction, for a question that only people ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,7 +18,8 @@ from coordinator_runtime.decision import Coordinator, ShardKey, once_durable
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.rows import HistoryRow, StateRows, steps_backwards
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store, StoreUnreadable
+from coordinator_runtime.store import StoreReads, StoreUnreadable
+from coordinator_runtime.store_readers import StoreReader
 from txn_coordinator.codec import TRANSACTION_TYPE, is_known_cause, step_of
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.requests import History, StepDescription
@@ -43,9 +45,9 @@ def check_history_limit(limit: int) -> None:
 class TransactionHistory:
     """Reader of the history of ids, from durable rows."""
 
-    def __init__(self, runtime: Runtime, store: Store, shard_of_id: Callable[[str], ShardKey]) -> None:
+    def __init__(self, runtime: Runtime, reader: StoreReader, shard_of_id: Callable[[str], ShardKey]) -> None:
         self._runtime = runtime
-        self._store = store
+        self._reader = reader
         self._shard_of_id = shard_of_id
 
     def last_steps(self, transactional_id: str, limit: int, *, until: Transaction | None = None) -> Pending[History]:
@@ -54,7 +56,7 @@ class TransactionHistory:
         shard = self._shard_of_id(transactional_id)
         rows = self._runtime.rows(Coordinator.TRANSACTIONS)
         assert isinstance(rows, StateRows), "transactional ids have a history"
-        search = _Search(self._runtime, self._store, rows, shard, transactional_id.encode(), limit)
+        search = _Search(self._runtime, self._reader, rows, shard, transactional_id.encode(), limit)
         if until is not None:
             return search.start(until)
         # Everything staged by now is searched, once it is durable.
@@ -62,14 +64,40 @@ class TransactionHistory:
         return durable.then(lambda _nothing: search.start())
 
 
+class _Part(NamedTuple):
+    """Steps of one id in a part of a shard's history, newest first."""
+
+    steps: Sequence[HistoryRow]
+    first: int
+    """Number of the first step of the part."""
+    is_last: bool = False
+    """True if there are no older rows."""
+    is_unreadable: bool = False
+    """True if the next older row cannot be read."""
+
+
+def _part(shard: ShardKey, key: bytes, end: int, part_end: int, rows: StoreReads) -> _Part:
+    """Read a part, on any thread: from the step before `end` back to `part_end`, and to the begin of a row."""
+    found: list[HistoryRow] = []
+    first = end
+    try:
+        for first, steps in steps_backwards(rows, shard, TRANSACTION_TYPE, key, end=end):
+            found += steps
+            if first <= part_end:
+                return _Part(found, first)
+    except StoreUnreadable:
+        return _Part(found, first, is_unreadable=True)
+    return _Part(found, first, is_last=True)
+
+
 class _Search:
     """One search under way."""
 
     def __init__(
-        self, runtime: Runtime, store: Store, rows: StateRows, shard: ShardKey, key: bytes, limit: int
+        self, runtime: Runtime, reader: StoreReader, rows: StateRows, shard: ShardKey, key: bytes, limit: int
     ) -> None:
         self._runtime = runtime
-        self._store = store
+        self._reader = reader
         self._shard = shard
         self._key = key
         self._limit = limit
@@ -88,20 +116,23 @@ class _Search:
     def _search_part(self) -> None:
         """Search a part. Reply if the search is over or enough was found; else continue in the next turn."""
         part_end = max(self._end - STEPS_PER_PART, self._stop)
-        is_over = True
+        self._reader.read(partial(_part, self._shard, self._key, self._end, part_end)).on_settled(self._on_part)
+
+    def _on_part(self, read: Pending[_Part]) -> None:
         try:
-            for first, steps in steps_backwards(self._store, self._shard, TRANSACTION_TYPE, self._key, end=self._end):
-                for stored in steps:
-                    self._take(stored)
-                self._end = first
-                if first <= part_end:
-                    is_over = first <= self._stop
-                    break
-        except StoreUnreadable:
+            part = read.result()
+            for stored in part.steps:
+                self._take(stored)
+        except Exception as defect:  # noqa: BLE001  it is the reply
+            self._reply.fail(defect)
+            return
+        self._end = part.first
+        if part.is_unreadable:
             # Older steps cannot be read. No operation needs them, so this is no failure of the server.
             self._tell(is_complete=False)
             return
         # One step more than the limit: the identity fenced by the oldest step is known only from the step before it.
+        is_over = part.is_last or part.first <= self._stop
         if is_over or len(self._found) > self._limit or self._reply.is_cancelled:
             self._tell(is_complete=len(self._found) <= self._limit and self._end == 0 and self._until is None)
         else:

@@ -32,7 +32,7 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.stepping import in_steps
-from coordinator_runtime.store import Store
+from coordinator_runtime.store_readers import StoreReader
 from txn_coordinator.history import TransactionHistory, check_history_limit
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.requests import Description, KeyType, Listing, Located, TransactionFilter
@@ -54,7 +54,7 @@ class TransactionReader:
     def __init__(
         self,
         runtime: Runtime,
-        store: Store,
+        reader: StoreReader,
         router: ShardRouter,
         *,
         sender: MarkerSender,
@@ -66,7 +66,7 @@ class TransactionReader:
         self._sender = sender
         self._catalog = catalog
         self._authorizer = authorizer
-        self._history = TransactionHistory(runtime, store, router.shard_key)
+        self._history = TransactionHistory(runtime, reader, router.shard_key)
 
     def locate(self, key_type: int, keys: Sequence[str], context: CallContext) -> list[Located]:
         """Return the shard of each key; one bad key does not fail the others. Both coordinators number their shards

@@ -415,14 +415,30 @@ class TransactionService:
             ask_again=partial(self._ask_again, command, placed, context),
         )
 
-        def result(transacted: Transacted) -> TransactResult:
-            begins = self._begins(transacted, command, placed)
+        return written.then(partial(self._transacted, command, placed))
+
+    def _transacted(self, command: Transact, placed: PlacedBatches, transacted: Transacted) -> Pending[TransactResult]:
+        """Return the result, with the offset at which the transaction begins in each partition. A partition that has
+        forgotten it looks into its stored rows."""
+        begins = {
+            write.ordinal: offset for write, offset in zip(placed.partitions, transacted.first_offsets, strict=True)
+        }
+
+        def result(found: Sequence[int]) -> TransactResult:
+            known = {ordinal: offset for ordinal, offset in begins.items() if offset is not None}
+            known.update(zip(forgotten, found, strict=True))
             # A partition that does not exist has no ordinal; several batches may share one.
             ordinals = [target.ordinal if isinstance(target, PartitionRef) else None for target in placed.targets]
-            first_offsets = [NO_OFFSET if ordinal is None else begins[ordinal] for ordinal in ordinals]
+            first_offsets = [NO_OFFSET if ordinal is None else known[ordinal] for ordinal in ordinals]
             return TransactResult(transacted.ended, list(zip(placed.targets, first_offsets, strict=True)))
 
-        return written.map(result)
+        forgotten = [ordinal for ordinal, offset in begins.items() if offset is None]
+        if not forgotten:
+            return settled(result(()))
+        shard, csn = self.shard_key(command.transactional_id).number, transacted.ended.csn
+        identity = EndIdentity(shard, csn, command.identity.producer_id)
+        find = self.ports.partitions.remembered_offset
+        return all_of([find(ordinal, identity) for ordinal in forgotten]).map(result)
 
     def _ask_again(self, command: Transact, placed: PlacedBatches, context: CallContext) -> None:
         """Repeat the permission checks of `transact` and of its parts. Raises Refused.
@@ -435,16 +451,6 @@ class TransactionService:
         group_ids = [*(each.group_id for each in command.groups), *(each.group_id for each in command.shares)]
         for group_id in group_ids:
             require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
-
-    def _begins(self, transacted: Transacted, command: Transact, placed: PlacedBatches) -> dict[int, int]:
-        """Return the offset at which the transaction begins in each partition, by ordinal. If a partition has forgotten
-        it, its store is asked."""
-        shard, csn = self.shard_key(command.transactional_id).number, transacted.ended.csn
-        identity, find = EndIdentity(shard, csn, command.identity.producer_id), self.ports.partitions.remembered_offset
-        return {
-            write.ordinal: find(write.ordinal, identity) if offset is None else offset
-            for write, offset in zip(placed.partitions, transacted.first_offsets, strict=True)
-        }
 
     def sequence_checks(
         self, command: PrepareTransaction, context: CallContext

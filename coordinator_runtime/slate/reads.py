@@ -39,11 +39,12 @@ def after_prefix(prefix: bytes) -> bytes:
 class SlateReads:
     """The reading half of the store port."""
 
-    def __init__(self, rows: SlateRows, retired: RetiredRanges) -> None:
+    def __init__(self, rows: SlateRows, retired: RetiredRanges, identity: StoreIdentity | None = None) -> None:
+        """`identity`: that of the store, if it is known already."""
         self._rows = rows
         self._retired = retired
         self._failure: StoreFailed | None = None
-        self.identity: Final[StoreIdentity] = identity_in(lambda key: self.get(Family.META, key))
+        self.identity: Final[StoreIdentity] = identity or identity_in(lambda key: self.get(Family.META, key))
 
     @property
     def incarnation(self) -> Incarnation:

@@ -1,26 +1,31 @@
 """Lag of selected groups, measured in the background, because a scrape must not wait for reads of the log.
 
-A round measures the groups one partition per turn of the loop, to keep turns short. It publishes its numbers when it is
+A round measures the groups one partition per turn of the loop, to keep turns short, or on a thread where reads may
+wait. It publishes its numbers when it is
 complete, and the next one begins after a pause. Only groups that an operator selected are measured: a group is a label,
 and there may be any number of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.rounds import Steps, awaited
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store, StoreUnreadable
+from coordinator_runtime.store import StoreReads, StoreUnreadable
+from coordinator_runtime.store_readers import StoreReader
 from coordinator_server.metrics.instruments import MS, Labels, Readings, Sample, single
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import PartitionKey
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import CatalogShard
-from partition_log.counting import count_records
+from partition_log.counting import Counted, count_records
 from partition_log.reading import ReadBudget, oldest_unread_ms
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
@@ -74,9 +79,9 @@ class _Round:
 class GroupLags:
     """The newest finished round, and the one under way. On the loop thread only."""
 
-    def __init__(self, runtime: Runtime, store: Store, catalog: CatalogShard, config: LagConfig) -> None:
+    def __init__(self, runtime: Runtime, reader: StoreReader, catalog: CatalogShard, config: LagConfig) -> None:
         self._runtime = runtime
-        self._store = store
+        self._reader = reader
         self._catalog = catalog
         self._config = config
         self._finished = _Round()
@@ -90,23 +95,31 @@ class GroupLags:
         found = _Round()
         self._go_on(found, self._look(found))
 
-    def _go_on(self, found: _Round, turns: Iterator[None]) -> None:
+    def _go_on(self, found: _Round, turns: Steps) -> None:
         """Take one turn. Continue in the next turn of the loop, or begin a new round after the pause."""
-        if next(turns, turns) is turns:
+        done = next(turns, turns)
+        if done is turns:
             self._finished = found
             self._runtime.arm("lag", ROUND_PAUSE_MS, self._begin)
-        else:
+            return
+
+        def later() -> None:
             self._runtime.arm("lag", 0, lambda: self._go_on(found, turns))
 
-    def _look(self, found: _Round) -> Iterator[None]:
+        if isinstance(done, Pending):
+            done.on_settled(lambda _reply: later())
+        else:
+            later()
+
+    def _look(self, found: _Round) -> Steps:
         """Fill a round, and give way after every shard and every partition."""
         for shard in self._runtime.shards(Coordinator.GROUPS):
             for group_id in self._config.chosen(shard):
                 for partition, _offset in list(shard.part(Offsets).of(group_id).committed.durable_items()):
                     yield from self._look_at(found, shard, group_id, partition)
-            yield
+            yield None
 
-    def _look_at(self, found: _Round, shard: GroupShard, group_id: str, partition: PartitionKey) -> Iterator[None]:
+    def _look_at(self, found: _Round, shard: GroupShard, group_id: str, partition: PartitionKey) -> Steps:
         topic_id, number = partition
         placed = self._catalog.find("", topic_id, number)
         if placed is None:
@@ -125,12 +138,16 @@ class GroupLags:
                 return  # Not served here now, or being deleted.
             try:
                 if is_first:
-                    self._age(lag, ordinal, head, at)
-                at = self._count(lag, ordinal, head, at)
+                    ages = yield from awaited(self._reader.read(partial(_oldest, ordinal, head, at)))
+                    _note_ages(lag, ages)
+                counted = yield from awaited(self._reader.read(partial(_counted, ordinal, head, at)))
             except (LogDamaged, StoreUnreadable):
                 return  # Reported when it is fetched. Records behind it are not counted in this round.
+            lag.records[Isolation.READ_COMMITTED] += counted.committed_records
+            lag.records[Isolation.READ_UNCOMMITTED] += counted.records
+            at = counted.next_offset if counted.next_offset < head.log_end_offset else None
             is_first = False
-            yield
+            yield None
 
     def _lag_of(self, found: _Round, key: tuple[str, str]) -> _TopicLag | None:
         lag = found.lags.get(key)
@@ -139,20 +156,6 @@ class GroupLags:
         if lag is None:
             found.omitted.add(key)
         return lag
-
-    def _age(self, lag: _TopicLag, ordinal: int, head: PartitionHead, at: int) -> None:
-        """Note the timestamp of the oldest record behind an offset."""
-        for isolation in Isolation:
-            oldest_ms = oldest_unread_ms(self._store, ordinal, head, at, isolation, _turn_budget())
-            if oldest_ms is not None:
-                lag.oldest_ms[isolation] = min(oldest_ms, lag.oldest_ms.get(isolation, oldest_ms))
-
-    def _count(self, lag: _TopicLag, ordinal: int, head: PartitionHead, at: int) -> int | None:
-        """Count the records behind an offset. Return the next position, or None at the end of the log."""
-        counted = count_records(self._store, ordinal, head, at, _turn_budget())
-        lag.records[Isolation.READ_COMMITTED] += counted.committed_records
-        lag.records[Isolation.READ_UNCOMMITTED] += counted.records
-        return counted.next_offset if counted.next_offset < head.log_end_offset else None
 
     def readings(self, now_ms: int) -> Readings:
         """Return the newest finished round, with ages as of `now_ms`."""
@@ -168,6 +171,21 @@ class GroupLags:
             "txn_group_lag_seconds": seconds,
             "txn_group_lag_omitted": single(len(self._finished.omitted)),
         }
+
+
+def _note_ages(lag: _TopicLag, ages: Iterable[tuple[Isolation, int | None]]) -> None:
+    for isolation, oldest_ms in ages:
+        if oldest_ms is not None:
+            lag.oldest_ms[isolation] = min(oldest_ms, lag.oldest_ms.get(isolation, oldest_ms))
+
+
+def _oldest(ordinal: int, head: PartitionHead, at: int, rows: StoreReads) -> list[tuple[Isolation, int | None]]:
+    """Return the timestamp of the oldest record behind an offset, for readers of each isolation level."""
+    return [(each, oldest_unread_ms(rows, ordinal, head, at, each, _turn_budget())) for each in Isolation]
+
+
+def _counted(ordinal: int, head: PartitionHead, at: int, rows: StoreReads) -> Counted:
+    return count_records(rows, ordinal, head, at, _turn_budget())
 
 
 def _turn_budget() -> ReadBudget:

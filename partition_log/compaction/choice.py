@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
-from coordinator_runtime.store import Store
+from coordinator_runtime.store import StoreReads
 from partition_log.batches import batches
 from partition_log.catalog.settings import FOR_EVER, CompactionTerms
 from partition_log.counting import removed_totals
@@ -36,7 +36,7 @@ class DirtyPart(Struct, frozen=True):
 
 
 def dirty_part(
-    store: Store, ordinal: int, head: PartitionHead, terms: CompactionTerms, *, held_from: int | None, now_ms: int
+    store: StoreReads, ordinal: int, head: PartitionHead, terms: CompactionTerms, *, held_from: int | None, now_ms: int
 ) -> DirtyPart:
     """Look how much of a log is dirty. `held_from`: first offset that must stay as it is. Reads a few index rows and
     headers under the view. Raises LogDamaged, StoreDamaged, StoreUnreadable, UnknownRow."""
@@ -57,7 +57,7 @@ def dirty_part(
 
 
 def wants_stretch_finished(
-    store: Store, ordinal: int, head: PartitionHead, terms: CompactionTerms, now_ms: int
+    store: StoreReads, ordinal: int, head: PartitionHead, terms: CompactionTerms, now_ms: int
 ) -> bool:
     """True if the records behind the last stretch have waited for so long that they must be compacted. Reads one
     header. Raises LogDamaged, StoreUnreadable."""
@@ -68,14 +68,14 @@ def wants_stretch_finished(
     return NO_TIMESTAMP_MS < first_ms <= now_ms - terms.max_lag_ms
 
 
-def _first_time_ms(store: Store, ordinal: int, start: int, end: int) -> int:
+def _first_time_ms(store: StoreReads, ordinal: int, start: int, end: int) -> int:
     """Return the largest timestamp of the first batch of records in a range; NO_TIMESTAMP_MS if there is none."""
     found = batches(store, ordinal, start, end, headers_only=True)
     return next((header.max_timestamp_ms for header, _stored in found if not header.is_control), NO_TIMESTAMP_MS)
 
 
 def _end(
-    view: tuple[Store, int, PartitionHead], terms: CompactionTerms, start: int, held_from: int | None, now_ms: int
+    view: tuple[StoreReads, int, PartitionHead], terms: CompactionTerms, start: int, held_from: int | None, now_ms: int
 ) -> int:
     """Return the end of a pass for the records from `start` on. The view is store, ordinal and head."""
     store, ordinal, head = view
@@ -97,7 +97,7 @@ def _end(
     return end
 
 
-def _totals_before(store: Store, ordinal: int, head: PartitionHead, offset: int) -> tuple[int, int]:
+def _totals_before(store: StoreReads, ordinal: int, head: PartitionHead, offset: int) -> tuple[int, int]:
     """Return the bytes and records before an offset, the log start or the end of a stretch."""
     if offset <= head.log_start_offset:
         return removed_totals(store, ordinal, head)

@@ -1,8 +1,8 @@
 """Passes over the logs of compacted topics: one partition at a time, a stretch per turn of the loop.
 
-Rows are read and written here, and the worker process reads payloads meanwhile. A pass that cannot go on ends, and a
-later round takes it up at its stored position. It has then forgotten the records that it left before. So it keeps all
-tombstones, and the markers of transactions that began there.
+Rows are read and written here, and the worker process reads payloads meanwhile. Where reads may wait, a thread reads
+the rows of a stretch. A pass that cannot go on ends, and a later round takes it up at its stored position. It has then
+forgotten the records that it left before. So it keeps all tombstones, and the markers of transactions that began there.
 
 Source: docs/store-format.md, "Compaction"; decision 60.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,8 +21,10 @@ from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.features import COMPACTED_LOGS, Features
 from coordinator_runtime.pending import Pending
+from coordinator_runtime.rounds import Steps, awaited
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Family, Store, StoreUnreadable
+from coordinator_runtime.store import Family, StoreReads, StoreUnreadable
+from coordinator_runtime.store_readers import StoreReader
 from coordinator_runtime.worker import Worker, WorkerLost
 from partition_log import codec
 from partition_log.batches import LogDamaged
@@ -55,7 +57,6 @@ DAMAGE_PAUSE_MS: Final = 3_600_000
 _ALL: Final = 1 << 60
 _UNDER_WAY: Final = DirtyPart(0, 1.0, is_due=True)
 
-AnswerT = TypeVar("AnswerT")
 _table_numbers: Final = count(1)
 
 
@@ -79,6 +80,24 @@ class LogToCompact(Struct, frozen=True):
         return self.placed.ref.ordinal
 
 
+class _Looked(NamedTuple):
+    """State of a log, as one view of the store shows it."""
+
+    wants_stretch_finished: bool
+    dirty: DirtyPart
+    shorter: DirtyPart | None
+    """The dirty part before the first held record, if that lies in it."""
+
+
+class _StretchRows(NamedTuple):
+    """One stretch of a log."""
+
+    entry: IndexEntry
+    rows: list[CompactedRow]
+    hidden: list[bool]
+    """True for each row with a batch of an aborted transaction."""
+
+
 class CompactionPorts(Struct, frozen=True):
     """Parts that passes need from others."""
 
@@ -96,13 +115,13 @@ class LogCompaction:
     def __init__(
         self,
         runtime: Runtime,
-        store: Store,
+        reader: StoreReader,
         catalog: CatalogShard,
         ports: CompactionPorts,
         config: PartitionConfig | None = None,
     ) -> None:
         self._runtime = runtime
-        self._store = store
+        self._reader = reader
         self._catalog = catalog
         self._ports = ports
         self._config = config if config is not None else PartitionConfig()
@@ -121,11 +140,12 @@ class LogCompaction:
         self._due_since_ms: dict[int, int] = {}
         """Times by ordinal since when a pass is due."""
 
-    def round(self) -> Iterator[None]:
+    def round(self) -> Steps:
         """Look at all partitions once, some in each step, and compact the one that needs it most."""
         chosen: LogToCompact | None = None
         ratio_max, due = 0.0, dict[int, int]()
-        for looked, found in enumerate(self._looks(), 1):
+        for looked, (placed, terms) in enumerate(self._partitions(), 1):
+            found = yield from self._look(placed, terms)
             if found is not None:
                 ratio_max = max(ratio_max, found.dirty.ratio)
                 self._note_ended(found.head.compaction)
@@ -135,7 +155,7 @@ class LogCompaction:
                 if found.can_go_on:
                     chosen = found if chosen is None else max(chosen, found, key=_urgency)
             if looked % PARTITIONS_PER_STEP == 0:
-                yield
+                yield None
         self.dirty_ratio_max, self._due_since_ms = ratio_max, due
         if chosen is None:
             return
@@ -160,7 +180,7 @@ class LogCompaction:
 
     # Choosing
 
-    def _looks(self) -> Iterator[LogToCompact | None]:
+    def _partitions(self) -> Iterator[tuple[PlacedPartition, CompactionTerms]]:
         catalog = self._catalog
         for name in tuple(catalog.topic_names()):
             try:
@@ -173,9 +193,11 @@ class LogCompaction:
             for ordinal in topic.partition_ordinals:
                 placed = catalog.placed(ordinal)
                 if placed is not None:
-                    yield self._look(placed, terms)
+                    yield placed, terms
 
-    def _look(self, placed: PlacedPartition, terms: CompactionTerms) -> LogToCompact | None:
+    def _look(
+        self, placed: PlacedPartition, terms: CompactionTerms
+    ) -> Generator[Pending[Any] | None, None, LogToCompact | None]:
         ordinal, now_ms = placed.ref.ordinal, self._runtime.clock.wall_ms()
         shard: LogShard | None = self._runtime.table.find(placed.shard)
         head = None if shard is None else shard.durable_head(ordinal)
@@ -184,24 +206,35 @@ class LogCompaction:
             return None
         try:
             held_from = self._ports.held_from(placed)
-            if wants_stretch_finished(self._store, ordinal, head, terms, now_ms):
-                self._runtime.write(Operation(placed.shard, partial(_decide_finished, ordinal)), is_urgent=True)
-            if head.compaction.is_under_way:
-                dirty, is_held = _UNDER_WAY, held_from is not None and held_from < head.compaction.end_offset
-                return LogToCompact(placed, shard, head, terms, dirty, can_go_on=not is_held)
-            look = partial(dirty_part, self._store, ordinal, head, terms, now_ms=now_ms)
-            dirty = look(held_from=None)
-            can_go_on = dirty.is_due
-            if dirty.is_due and held_from is not None and held_from < dirty.end_offset:
-                shorter = look(held_from=held_from)
-                can_go_on = shorter.is_due
-                dirty = replace(dirty, end_offset=shorter.end_offset)
+            looked = yield from awaited(
+                self._reader.read(partial(_looked, ordinal, head, terms, now_ms=now_ms, held_from=held_from))
+            )
         except Refused:
             return None
         except (LogDamaged, StoreUnreadable) as damage:
             self._met(placed, damage)
             return None
+        if self._reader.is_apart and not self._is_as_it_was(placed, shard, head):
+            return None  # The rows that were read may not fit the view. The next round looks again.
+        if looked.wants_stretch_finished:
+            self._runtime.write(Operation(placed.shard, partial(_decide_finished, ordinal)), is_urgent=True)
+        dirty = looked.dirty
+        if head.compaction.is_under_way:
+            is_held = held_from is not None and held_from < head.compaction.end_offset
+            return LogToCompact(placed, shard, head, terms, dirty, can_go_on=not is_held)
+        can_go_on = dirty.is_due
+        if looked.shorter is not None:
+            can_go_on = looked.shorter.is_due
+            dirty = replace(dirty, end_offset=looked.shorter.end_offset)
         return LogToCompact(placed, shard, head, terms, dirty, can_go_on)
+
+    def _is_as_it_was(self, placed: PlacedPartition, shard: LogShard, head: PartitionHead) -> bool:
+        """Return False if rows that a thread has read may not fit the view, or the partition is gone."""
+        present = shard.durable_head(placed.ref.ordinal)
+        if present is None or self._runtime.table.find(placed.shard) is not shard:
+            return False
+        is_whole = shard.is_readable(placed.ref.ordinal) and present.log_start_offset == head.log_start_offset
+        return is_whole and present.compaction == head.compaction
 
     def _met(self, placed: PlacedPartition, damage: LogDamaged | StoreUnreadable) -> None:
         self._ports.damage.met(placed.ref, damage)
@@ -209,11 +242,11 @@ class LogCompaction:
 
     # Compacting
 
-    def _pass(self, log: LogToCompact) -> Iterator[None]:
+    def _pass(self, log: LogToCompact) -> Steps:
         compaction = log.head.compaction
         is_resumed = compaction.is_under_way
         if not is_resumed:
-            yield from _until(self._ports.features.begin(COMPACTED_LOGS))
+            yield from awaited(self._ports.features.begin(COMPACTED_LOGS))
             compaction = replace(compaction, end_offset=log.dirty.end_offset, position=log.head.log_start_offset)
             yield from self._write(log, CompactionStep(compaction))
         table = next(_table_numbers)
@@ -229,79 +262,67 @@ class LogCompaction:
         yield from self._write(log, CompactionStep(ended))
         self._note_ended(ended)
 
-    def _note_keys(self, log: LogToCompact, compaction: Compaction, table: int) -> Iterator[None]:
+    def _note_keys(self, log: LogToCompact, compaction: Compaction, table: int) -> Steps:
         """Let the worker note the newest offset of every key in the dirty part."""
-        aborted, is_first = self._aborted(log), True
-        for _stretch, rows in self._stretches(log, compaction.clean_to, compaction.end_offset):
-            hidden = [_is_hidden(row, aborted) for row in rows]
-            found = self._ports.worker.run(note_keys, KeysToNote(table, _to_decode(rows, hidden), is_first))
-            self.unreadable_batches += yield from _until(found)
-            is_first = False
-            yield from self._rest(rows)
+        aborted, at, is_first = _aborted(log), compaction.clean_to, True
+        while (stretch := (yield from self._next_stretch(log, at, compaction.end_offset, aborted))) is not None:
+            keys = KeysToNote(table, _to_decode(stretch.rows, stretch.hidden), is_first)
+            self.unreadable_batches += yield from awaited(self._ports.worker.run(note_keys, keys))
+            at, is_first = stretch.entry.last_offset + 1, False
+            yield from self._rest(stretch.rows)
         if is_first:
-            yield from _until(self._ports.worker.run(note_keys, KeysToNote(table, (), is_first=True)))
+            yield from awaited(self._ports.worker.run(note_keys, KeysToNote(table, (), is_first=True)))
 
-    def _read_index(self, log: LogToCompact, position: int, index: LeftIndex) -> Iterator[None]:
+    def _read_index(self, log: LogToCompact, position: int, index: LeftIndex) -> Steps:
         """Read the index of the part that an earlier run of the pass went over."""
         at = log.head.log_start_offset
         while at < position:
-            found: list[IndexEntry] = []
-            for entry in stretches(self._store, log.ordinal, at):
-                if entry.last_offset >= position or len(found) == ENTRIES_PER_STEP:
-                    break
-                found.append(entry)
+            found = yield from awaited(self._reader.read(partial(_entries, log.ordinal, at, position)))
             if not found:
                 return
             index.keep(found)
             at = found[-1].last_offset + 1
-            yield
+            yield None
 
     def _rewrite(
         self, log: LogToCompact, compaction: Compaction, table: int, survivors: Survivors, index: LeftIndex
-    ) -> Iterator[None]:
-        aborted = self._aborted(log)
-        log_end = log.head.log_end_offset
+    ) -> Steps:
+        aborted, log_end = _aborted(log), log.head.log_end_offset
         chunk = Chunk(index, survivors, log_end)
-        end_offset = at = compaction.position
-        for stretch, rows in self._stretches(log, compaction.position, compaction.end_offset):
-            hidden = [_is_hidden(row, aborted) for row in rows]
+        written_to = end_offset = compaction.position
+        while (stretch := (yield from self._next_stretch(log, end_offset, compaction.end_offset, aborted))) is not None:
+            entry, rows, hidden = stretch
             asked = BatchesToCompact(table, _to_decode(rows, hidden), survivors.retired_below)
-            left = yield from _until(self._ports.worker.run(compact_batches, asked))
-            chunk.take(stretch, rows, hidden, left)
-            end_offset = stretch.last_offset + 1
+            left = yield from awaited(self._ports.worker.run(compact_batches, asked))
+            chunk.take(entry, rows, hidden, left)
+            end_offset = entry.last_offset + 1
             if chunk.is_full or end_offset >= compaction.end_offset:
                 yield from self._write(log, chunk.step(replace(compaction, position=end_offset)))
-                chunk, at = Chunk(index, survivors, log_end), end_offset
+                chunk, written_to = Chunk(index, survivors, log_end), end_offset
             yield from self._rest(rows)
-        if at < end_offset:
+        if written_to < end_offset:
             yield from self._write(log, chunk.step(replace(compaction, position=end_offset)))
 
-    def _stretches(
-        self, log: LogToCompact, start_offset: int, end_offset: int
-    ) -> Iterator[tuple[IndexEntry, list[CompactedRow]]]:
-        """Yield the stretches of a part of the log with their rows, as long as the log is to be compacted. Raises
-        PassStopped, LogDamaged, StoreUnreadable."""
-        at = start_offset
+    def _next_stretch(
+        self, log: LogToCompact, at: int, end_offset: int, aborted: AbortedIndex
+    ) -> Generator[Pending[Any] | None, None, _StretchRows | None]:
+        """Return the stretch of an offset with its rows from there on; None at the end of the part. Raises PassStopped,
+        LogDamaged, StoreUnreadable."""
         while True:
             self._check_goes_on(log)
             at = max(at, log.shard.log_start_to_be(log.ordinal))
             if at >= end_offset:
-                return
-            stretch = next(stretches(self._store, log.ordinal, at), None)
-            if stretch is None:
+                return None
+            read = self._reader.read(partial(_stretch_rows, log.ordinal, at, aborted))
+            if self._reader.is_apart:
+                yield read
+                self._check_goes_on(log)
+                if log.shard.log_start_to_be(log.ordinal) > at:
+                    continue  # Rows may have been missing.
+            found = yield from awaited(read)
+            if found is None:
                 raise PassStopped("the index ends before the pass")
-            yield stretch, self._rows(log.ordinal, at, stretch.last_offset)
-            at = stretch.last_offset + 1
-
-    def _rows(self, ordinal: int, first: int, last: int) -> list[CompactedRow]:
-        found: list[CompactedRow] = []
-        for key, row in self._store.scan(Family.LOG, codec.log_key(ordinal, first), codec.log_key(ordinal, last + 1)):
-            last_offset = codec.last_offset(key)
-            try:
-                found.append(row_of(last_offset, row))
-            except Refused as damage:
-                raise LogDamaged(Family.LOG, first, last_offset + 1, damage.message, damage.code) from damage
-        return found
+            return found
 
     def _check_goes_on(self, log: LogToCompact) -> None:
         """Return only if the log is still to be compacted. Raises PassStopped."""
@@ -314,31 +335,72 @@ class LogCompaction:
         if self._catalog.compaction(topic) is None:
             raise PassStopped("the topic is not to be compacted any more")
 
-    def _aborted(self, log: LogToCompact) -> AbortedIndex:
-        return AbortedIndex(self._store, log.ordinal, log.head, ReadBudget(0, _ALL))
-
-    def _write(self, log: LogToCompact, step: CompactionStep) -> Iterator[None]:
+    def _write(self, log: LogToCompact, step: CompactionStep) -> Steps:
         """Write a change, durable when this ends. Raises PassStopped if a snapshot holds what would change."""
         self._check_goes_on(log)
         decide = partial(_decide_compact, log.ordinal, step)
         written: Pending[bool] = self._runtime.write(Operation(log.placed.shard, decide), is_urgent=True)
-        if not (yield from _until(written)):
+        if not (yield from awaited(written)):
             raise PassStopped("a snapshot holds records that are to be compacted")
 
-    def _rest(self, rows: Sequence[CompactedRow]) -> Iterator[None]:
+    def _rest(self, rows: Sequence[CompactedRow]) -> Steps:
         """Pause for as long as the bytes that were read may take."""
         rate, clock = self._config.compaction_bytes_per_second, self._runtime.clock
-        yield
+        yield None
         if not rate:
             return
         until_ms = clock.monotonic_ms() + sum(len(row.row) for row in rows) * 1_000 // rate
         while clock.monotonic_ms() < until_ms:
-            yield
+            yield None
 
 
 def _urgency(log: LogToCompact) -> tuple[bool, float]:
     """A pass that has begun comes first, then the largest dirty part."""
     return log.head.compaction.is_under_way, log.dirty.ratio
+
+
+def _looked(
+    ordinal: int, head: PartitionHead, terms: CompactionTerms, rows: StoreReads, *, now_ms: int, held_from: int | None
+) -> _Looked:
+    wants = wants_stretch_finished(rows, ordinal, head, terms, now_ms)
+    if head.compaction.is_under_way:
+        return _Looked(wants, _UNDER_WAY, None)
+    look = partial(dirty_part, rows, ordinal, head, terms, now_ms=now_ms)
+    dirty, shorter = look(held_from=None), None
+    if dirty.is_due and held_from is not None and held_from < dirty.end_offset:
+        shorter = look(held_from=held_from)
+    return _Looked(wants, dirty, shorter)
+
+
+def _entries(ordinal: int, at: int, position: int, rows: StoreReads) -> list[IndexEntry]:
+    """Return some index entries from an offset on, whose stretches end before the position."""
+    found: list[IndexEntry] = []
+    for entry in stretches(rows, ordinal, at):
+        if entry.last_offset >= position or len(found) == ENTRIES_PER_STEP:
+            break
+        found.append(entry)
+    return found
+
+
+def _stretch_rows(ordinal: int, at: int, aborted: AbortedIndex, reads: StoreReads) -> _StretchRows | None:
+    """Return the stretch of an offset, with its rows from there on; None if there is none."""
+    entry = next(stretches(reads, ordinal, at), None)
+    if entry is None:
+        return None
+    aborted.use(reads)
+    found: list[CompactedRow] = []
+    keys = codec.log_key(ordinal, at), codec.log_key(ordinal, entry.last_offset + 1)
+    for key, row in reads.scan(Family.LOG, *keys):
+        last_offset = codec.last_offset(key)
+        try:
+            found.append(row_of(last_offset, row))
+        except Refused as damage:
+            raise LogDamaged(Family.LOG, at, last_offset + 1, damage.message, damage.code) from damage
+    return _StretchRows(entry, found, [_is_hidden(row, aborted) for row in found])
+
+
+def _aborted(log: LogToCompact) -> AbortedIndex:
+    return AbortedIndex(None, log.ordinal, log.head, ReadBudget(0, _ALL))
 
 
 def _is_hidden(row: CompactedRow, aborted: AbortedIndex) -> bool:
@@ -350,13 +412,6 @@ def _to_decode(rows: Sequence[CompactedRow], hidden: Sequence[bool]) -> list[byt
     return [
         row.batch for row, is_hidden in zip(rows, hidden, strict=True) if not is_hidden and not row.header.is_control
     ]
-
-
-def _until(pending: Pending[AnswerT]) -> Generator[None, None, AnswerT]:
-    """Wait, and return the answer. Raises its error."""
-    while not pending.is_settled:
-        yield
-    return pending.result()
 
 
 def _decide_compact(ordinal: int, step: CompactionStep, log: LogShard, _turn: Turn) -> Decision:

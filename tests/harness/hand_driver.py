@@ -48,8 +48,11 @@ class HandDriver:
         self.read_all()
 
     def read_all(self) -> None:
-        """Let every load that can go on read all of its shard."""
+        """Let every load that can go on read all of its shard. One whose read is late waits for its time."""
         while self.loader.is_reading:
+            deadline_ms = self.runtime.timers.next_deadline_ms()
+            if deadline_ms is None or deadline_ms > self.runtime.clock.monotonic_ms():
+                return
             self.runtime.run_due_timers()
 
     def flush(self, count: int | None = None) -> bool:

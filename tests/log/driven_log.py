@@ -19,6 +19,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, PartitionName
 from coordinator_runtime.store import Store
 from coordinator_runtime.store_features import StoreFeatures
+from coordinator_runtime.store_readers import ReadsAtOnce, StoreReader
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.settings import KEEP_ALL, Retention, TopicDefaults
 from partition_log.catalog.shard import CatalogShard
@@ -131,6 +132,7 @@ class DrivenLog:
         self.default_retention = default_retention
         self.limits = limits if limits is not None else Limits()
         self.driver = HandDriver(self.store, self.clock)
+        self.reader: StoreReader = ReadsAtOnce(self.store)
         self.runtime = self.driver.runtime
         self.catalog = CatalogShard(
             self.runtime.journal,
@@ -176,7 +178,7 @@ class DrivenLog:
             authorizer=authorizer,
         )
         self.removed: list[RowsRemoved] = []
-        self.removal = LogRemoval(self.runtime, self.store, self.catalog, self.log.fetcher.damage)
+        self.removal = LogRemoval(self.runtime, self.reader, self.catalog, self.log.fetcher.damage)
         self.removal.on_removed = self.removed.append
         self.told: list[DamageFound] = []  # Damage that readers met.
         self.log.fetcher.damage.on_found = self.told.append
@@ -317,15 +319,15 @@ class DrivenLog:
             self.log.fetcher.damage,
             lambda placed: self.leases.get(placed.ref.ordinal),
         )
-        return LogCompaction(self.runtime, self.store, self.catalog, ports, self.config)
+        return LogCompaction(self.runtime, self.reader, self.catalog, ports, self.config)
 
     @cached_property
     def positions(self) -> PositionService:
-        return PositionService(self.runtime, self.store, self.log, self.worker)
+        return PositionService(self.runtime, self.reader, self.log, self.worker)
 
     @property
     def ranges(self) -> RangeService:
-        return RangeService(self.store, self.log)
+        return RangeService(self.reader, self.log)
 
     def shard(self, partition: int = 0, topic: str = TOPIC) -> LogShard:
         placed = self.catalog.place(topic, b"", partition)

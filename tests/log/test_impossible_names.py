@@ -178,7 +178,7 @@ def test_a_partition_is_named_once_where_order_would_be_lost(driven: DrivenLog) 
 def test_a_transact_with_such_a_name_is_refused_at_once(
     driven: DrivenLog, name: PartitionName, expected: ErrorCode
 ) -> None:
-    batches = TransactedBatches(driven.store, driven.catalog, ALLOW_ALL, driven.checks, driven.log.fetcher.damage)
+    batches = TransactedBatches(driven.reader, driven.catalog, ALLOW_ALL, driven.checks, driven.log.fetcher.damage)
     with pytest.raises(Refused) as refusal:
         batches.place([Batch(transactional(), 0).item(name)], Membership("tx-7", 7, 0), CONTEXT)
     assert refusal.value.code is expected

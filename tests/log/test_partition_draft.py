@@ -112,8 +112,8 @@ class StoredPartition:
                 shown.append((read.batches, read.next_offset, hidden, read.aborted_transactions(head)))
             shown.append(count_records(store, ORDINAL, head, offset, ReadBudget(9_999)))
         for at_ms in range(11):
-            search = TimeSearch(store, ORDINAL, at_ms, bound=head.log_end_offset, isolation=Isolation.READ_UNCOMMITTED)
-            shown.append(search.advance(head, ReadBudget(0), is_worker_free=True))
+            search = TimeSearch(ORDINAL, at_ms, bound=head.log_end_offset, isolation=Isolation.READ_UNCOMMITTED)
+            shown.append(search.advance(store, head, ReadBudget(0), is_worker_free=True))
         return shown
 
     def batch(self, producer_id: int, epoch: int, count: int, *, timestamp_ms: int = 1, gap: int = 0) -> Append:

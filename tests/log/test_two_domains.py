@@ -152,7 +152,7 @@ class Domains(RuleBasedStateMachine):
     @rule()
     def reload(self) -> None:
         self.shard = self.new_shard()
-        for record in LogRows(lambda _key: [ORDINAL]).load(self.store, KEY):
+        for record in LogRows(lambda _key: [ORDINAL]).load(KEY)(self.store):
             self.shard.replay(record)
 
     @invariant()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator_api.v1 import log_pb2
+from coordinator_runtime.store_readers import ReadsAtOnce
 from coordinator_server.metrics.readings import compaction_readings
 from coordinator_server.metrics.topic_sizes import TopicSizes
 from tests.harness.inside import WorldOptions
@@ -30,7 +31,7 @@ def test_passes_are_counted_and_sizes_shrink() -> None:
     for number in range(9):
         world.produce(None, NO_PRODUCER, "t-0", [f"value {number}"], sequence=-1)
     world.settle()
-    sizes = TopicSizes(world.shelf.store)  # type: ignore[attr-defined]
+    sizes = TopicSizes(ReadsAtOnce(world.shelf.store))  # type: ignore[attr-defined]
 
     def size(name: str) -> object:
         return sizes.readings(world.survey().standings, is_last_cut=False)[name]["t",]

@@ -8,6 +8,7 @@ import pytest
 
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.store import Family
+from coordinator_runtime.store_readers import ReadsAtOnce
 from coordinator_server.metrics.instruments import Sample
 from coordinator_server.metrics.lag import ROUND_PAUSE_MS, GroupLags, LagConfig
 from partition_log import codec
@@ -24,7 +25,9 @@ class WatchedWorld(World):
     """A world in which the lag of chosen groups is measured."""
 
     def watch(self, *groups: str, topics_max: int = 100) -> None:
-        self.lags = GroupLags(self.inside.runtime, self.shelf.store, self.inside.catalog, LagConfig(groups, topics_max))
+        self.lags = GroupLags(
+            self.inside.runtime, ReadsAtOnce(self.shelf.store), self.inside.catalog, LagConfig(groups, topics_max)
+        )
         self.lags.start()
 
     def round(self) -> None:

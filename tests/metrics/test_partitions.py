@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator_protocol.marker import Outcome
+from coordinator_runtime.store_readers import ReadsAtOnce
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.topic_sizes import TopicSizes
 from partition_log.requests import DeleteRecords, RecordsToDelete
@@ -152,7 +153,9 @@ def test_offsets_that_the_log_start_passed_are_counted(world: ObservedWorld) -> 
 
 def sizes(world: ObservedWorld, known: TopicSizes | None = None, **options) -> dict[str, dict]:
     found = world.survey(**options)
-    return (known or TopicSizes(world.shelf.store)).readings(found.standings, is_last_cut=found.omitted > 0)
+    return (known or TopicSizes(ReadsAtOnce(world.shelf.store))).readings(
+        found.standings, is_last_cut=found.omitted > 0
+    )
 
 
 def written(world: ObservedWorld, *values: str, partition: str = PARTITION) -> None:
@@ -179,7 +182,7 @@ def test_a_topic_has_the_size_of_its_partitions(world: ObservedWorld) -> None:
 
 
 def test_what_is_before_the_log_start_does_not_count(world: ObservedWorld) -> None:
-    known = TopicSizes(world.shelf.store)
+    known = TopicSizes(ReadsAtOnce(world.shelf.store))
     written(world, "aaaa", "bbbb")
     world.ended(world.opened(), Outcome.COMMIT)
     before = sizes(world, known)
@@ -201,7 +204,7 @@ def test_a_topic_that_was_looked_at_in_part_is_left_out(world: ObservedWorld) ->
 
 def test_log_starts_are_looked_up_in_turns(world: ObservedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator_server.metrics.topic_sizes.LOOKS_MAX", 1)
-    known = TopicSizes(world.shelf.store)
+    known = TopicSizes(ReadsAtOnce(world.shelf.store))
     for partition in ("t-0", "t-1"):
         written(world, "x", partition=partition)
         wanted = RecordsToDelete(partition_name(partition), HIGH_WATERMARK)

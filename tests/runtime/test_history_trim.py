@@ -11,6 +11,7 @@ from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.history_trim import FOR_EVER, HistoryTrim
 from coordinator_runtime.rows import ShardHistory, StagedStep, older_history, steps_of
 from coordinator_runtime.store import CommitGroup, Family
+from coordinator_runtime.store_readers import ReadsAtOnce
 from tests.harness.memory_store import Damage, MemoryStore
 from tests.harness.world import World
 
@@ -58,7 +59,7 @@ def test_what_is_older_goes_but_for_the_newest(gaps: list[tuple[int, int]], befo
 
 
 def rounds(world: World, retention_ms: int) -> None:
-    for _step in HistoryTrim(world.inside.runtime, world.shelf.store, retention_ms).round():
+    for _step in HistoryTrim(world.inside.runtime, ReadsAtOnce(world.shelf.store), retention_ms).round():
         world.settle()
 
 

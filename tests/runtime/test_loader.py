@@ -20,6 +20,7 @@ from coordinator_runtime.loader import (
     ShardUnloaded,
 )
 from coordinator_runtime.pending import Pending
+from coordinator_runtime.rows import LoadValues
 from coordinator_runtime.shard_table import ShardState, ShardTable
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed
 from tests.runtime.ledger import FIRST, SECOND, Ledger, LedgerShard, ledger_kind, look, put, put_unless
@@ -203,7 +204,10 @@ class TestFailing:
             def stage(self, *_args: object) -> None:
                 return None
 
-            def load(self, *_args: object) -> Iterator[Any]:
+            def load(self, *_args: object) -> LoadValues:
+                return self._values
+
+            def _values(self, _store: object) -> Iterator[Any]:
                 raise StoreFailed("a damaged block")
                 yield
 

@@ -71,6 +71,6 @@ def test_what_may_wait_is_encoded_once_per_group() -> None:
 )
 def test_who_stages_counts_the_bytes_of_state_and_history(rows: StateRows, value: object) -> None:
     key, staged = ShardKey(Coordinator.TRANSACTIONS, 3), StagedRows()
-    assert not list(rows.load(MemoryStore(), key))
+    assert not list(rows.load(key)(MemoryStore()))
     rows.stage(Record(key, value, cause="client"), Turn(now_ms=5, client_id="c", host="h"), staged)
     assert staged.size_bytes == counted_bytes(staged)

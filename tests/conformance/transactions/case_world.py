@@ -21,6 +21,7 @@ from coordinator_runtime.decision import Coordinator, Operation, ShardRouter, Tu
 from coordinator_runtime.participants import MarkerPort, ShareKey
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, Permission, ResourceType
+from coordinator_runtime.store_readers import ReadsAtOnce
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.build import SERVICES
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer
@@ -171,7 +172,7 @@ class CaseWorld(World):
         router = ShardRouter(Coordinator.TRANSACTIONS, shard_count or options.shard_count)
         reader = TransactionReader(
             inside.runtime,
-            self.shelf.store,
+            ReadsAtOnce(self.shelf.store),
             router,
             sender=inside.sender,
             catalog=inside.catalog,
@@ -189,7 +190,7 @@ class CaseWorld(World):
         )
         checks, store = checks_here(self.options.limits()), self.shelf.store
         log = LogService(inside.runtime, store, inside.catalog, verifier=verifier, authorizer=authorizer, checks=checks)
-        positions = PositionService(inside.runtime, store, log, checks.worker)
+        positions = PositionService(inside.runtime, ReadsAtOnce(store), log, checks.worker)
         return LogServicer(inside.topics, log, positions, markers)
 
     def while_loading(self, request: Message) -> int:

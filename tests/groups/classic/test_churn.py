@@ -73,7 +73,7 @@ class Churn:
     def stored(self) -> ClassicGroup | None:
         """What a load would find now."""
         key = self.world.inside.groups.router.shard_key(GROUP)
-        values = StateRows(codec_of(PARTS)).load(self.world.shelf.store, key)
+        values = StateRows(codec_of(PARTS)).load(key)(self.world.shelf.store)
         found = next((value.group for value in values if isinstance(value, ClassicGroupChanged)), None)
         return None if found is None else replace(found, shard=key)
 

@@ -64,7 +64,7 @@ class TransactionHistory:
         return durable.then(lambda _nothing: search.start())
 
 
-class _Part(NamedTuple):
+class _HistoryPart(NamedTuple):
     """Steps of one id in a part of a shard's history, newest first."""
 
     steps: Sequence[HistoryRow]
@@ -76,7 +76,7 @@ class _Part(NamedTuple):
     """True if the next older row cannot be read."""
 
 
-def _part(shard: ShardKey, key: bytes, end: int, part_end: int, rows: StoreReads) -> _Part:
+def _part(shard: ShardKey, key: bytes, end: int, part_end: int, rows: StoreReads) -> _HistoryPart:
     """Read a part, on any thread: from the step before `end` back to `part_end`, and to the begin of a row."""
     found: list[HistoryRow] = []
     first = end
@@ -84,10 +84,10 @@ def _part(shard: ShardKey, key: bytes, end: int, part_end: int, rows: StoreReads
         for first, steps in steps_backwards(rows, shard, TRANSACTION_TYPE, key, end=end):
             found += steps
             if first <= part_end:
-                return _Part(found, first)
+                return _HistoryPart(found, first)
     except StoreUnreadable:
-        return _Part(found, first, is_unreadable=True)
-    return _Part(found, first, is_last=True)
+        return _HistoryPart(found, first, is_unreadable=True)
+    return _HistoryPart(found, first, is_last=True)
 
 
 class _Search:
@@ -118,7 +118,7 @@ class _Search:
         part_end = max(self._end - STEPS_PER_PART, self._stop)
         self._reader.read(partial(_part, self._shard, self._key, self._end, part_end)).on_settled(self._on_part)
 
-    def _on_part(self, read: Pending[_Part]) -> None:
+    def _on_part(self, read: Pending[_HistoryPart]) -> None:
         try:
             part = read.result()
             for stored in part.steps:

@@ -1,7 +1,7 @@
 """Reads that may wait: jobs on the stored rows, on threads beside the loop.
 
 An engine on a local disk answers from the loop's thread. A read that misses the cache of an engine on an object store
-takes takes tens of milliseconds. The loop would serve no other caller meanwhile. So such an engine opens views for
+takes tens of milliseconds. The loop would serve no other caller meanwhile. So such an engine opens views for
 readers (`OpenStore.view`), and jobs go to a thread. Their results come back to the loop. Every read of stored rows on
 behalf of a caller or of a round is such a job. With an engine on a disk it runs at once (`ReadsAtOnce`).
 

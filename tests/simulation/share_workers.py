@@ -21,9 +21,11 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from group_coordinator.share_partitions.draft import Archived, ArchiveReason
+from group_coordinator.share_partitions.letter_writer import RETRY_MS
 from group_coordinator.share_partitions.places import share_shard
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.shard import ShareShard
+from group_coordinator.share_partitions.state import SharePartition
 from partition_log.requests import DeleteRecords, RecordsToDelete
 from tests.harness.calls import called, partition_name
 from tests.harness.dead_letters import letters_in
@@ -56,6 +58,8 @@ _REJOIN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER
 _NO_SESSION: Final = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
 _ROUNDS_MAX: Final = 80
 _ROUND_MS: Final = 300
+_CRASH_SHARE: Final = 0.3
+"""Share of runs whose calm has a crash."""
 
 
 class Worker:
@@ -388,7 +392,7 @@ class ShareWorkers:
 
     # The end
 
-    def check_calm(self) -> None:
+    def check_calm(self, crash: Callable[[], None]) -> None:
         """The workers that are left do all the work, and then nothing is open."""
         if not self._workers:
             return
@@ -397,6 +401,8 @@ class ShareWorkers:
         self.world.settle()
         self.world.tick(10 * SESSION_MS)
         self.world.settle()
+        if self.rng.random() < _CRASH_SHARE:
+            self._crash_before_letters(self._workers[0], crash)
         for _ in range(_ROUNDS_MAX):
             if self._round():
                 break
@@ -404,31 +410,51 @@ class ShareWorkers:
             raise AssertionError(f"the workers are never done: {self._standing()}")
         self._check_all()
 
+    def _crash_before_letters(self, worker: Worker, crash: Callable[[], None]) -> None:
+        """The server crashes between rejections and their letters. The load alone asks for these: no worker acts."""
+        self._take(worker)
+        worker.acknowledge(outcomes=dict.fromkeys(worker.held, _REJECT))
+        self.world.seal()
+        self.world.flush(1)
+        crash()
+        self.world.tick(2 * RETRY_MS)
+        self.world.settle()
+        for partition in PARTITIONS:
+            share = self._share(partition)
+            require(share is None or not share.letters_due, f"{partition} waits for letters that the load forgot")
+
     def _round(self) -> bool:
         """Everybody works for some time. Return True once there is nothing left."""
         for worker in self._workers[:2]:
-            for act in (worker.beat, lambda worker=worker: worker.fetch(acks=False)):
-                act()
-                self.world.settle()
-                self.world.tick(5_001 if worker._waiting is not None else 1)
-                self.world.settle()
+            self._take(worker)
             worker.acknowledge(outcomes=dict.fromkeys(worker.held, _ACCEPT))
             self.world.settle()
         self.world.tick(_ROUND_MS)
         self.world.settle()
         return all(start == end for start, end, _log_start in self._standing().values())
 
+    def _take(self, worker: Worker) -> None:
+        """Let a worker take records, and wait until it has them."""
+        for act in (worker.beat, lambda: worker.fetch(acks=False)):
+            act()
+            self.world.settle()
+            self.world.tick(5_001 if worker._waiting is not None else 1)
+            self.world.settle()
+
     def _standing(self) -> dict[str, tuple[int, int, int]]:
         """Start offset of the group, end of the log, and its start, of each partition."""
         found = {}
         for partition in PARTITIONS:
-            ref = self.world.inside.catalog.resolve(*partition_name(partition))
-            shard = self.shard(partition)
-            share = None if shard is None else shard.durable(ShareKey(GROUP, ref.ordinal))
+            share = self._share(partition)
             reading = self._reading(partition)
             start = -1 if share is None else share.start_offset
             found[partition] = start, reading.high_watermark, reading.log_start_offset
         return found
+
+    def _share(self, partition: str) -> SharePartition | None:
+        ref = self.world.inside.catalog.resolve(*partition_name(partition))
+        shard = self.shard(partition)
+        return None if shard is None else shard.durable(ShareKey(GROUP, ref.ordinal))
 
     def _reading(self, partition: str) -> Any:
         return self.world.read(partition, fetch_offset=self._log_start(partition), is_raw=True)

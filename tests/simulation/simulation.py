@@ -317,6 +317,12 @@ class Simulation:
         self.world.crash(kept_groups=kept_groups, down_ms=self._rng.choice((0, 700)))
         self._on_restarted()
 
+    def _crash_in_the_calm(self) -> None:
+        self.world.crash()
+        self._on_restarted()
+        shards.bring_all_back(self.world)
+        self.world.settle()
+
     def _fail_disk(self) -> None:
         self.world.check_replay()
         self.world.fail_disk(kept_groups=self._rng.randrange(self.world.undurable_groups + 1))
@@ -411,7 +417,7 @@ class Simulation:
         self._topics.look()
         self._members.check_calm()
         self._sinks.check_calm()
-        self._shares.check_calm()
+        self._shares.check_calm(self._crash_in_the_calm)
         for transactional_id in sorted(self.history.participants):
             self._recover_participant(transactional_id)
         self._note_calm()

@@ -134,20 +134,20 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Iterator[Callable[[], None]]:
-        """Disarm and yield the actions whose deadline has passed, earliest first.
+        """Disarm and yield the actions whose deadline has passed, earliest first. A caller may stop before the end: the
+        rest is due at the next call, in the same order.
 
-        Timers that they arm are not among them, however soon these are due: work in steps lets other work run between
-        them."""
-        found: list[tuple[int, Hashable]] = []
+        Timers that the actions arm are not among them, however soon these are due: work in steps lets other work run
+        between them. A call ends early where `next_deadline_ms` is too early."""
+        newest = self._generation
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
-            _, generation, key = heapq.heappop(self._heap)
-            found.append((generation, key))
-        for generation, key in found:
+            _, generation, key = self._heap[0]
             armed = self._armed.get(key)
-            # An earlier action may have cancelled it or armed it again.
-            if armed is not None and armed.generation == generation:
-                self.cancel(key)
-                yield armed.action
+            if armed is None or armed.generation != generation or generation > newest:
+                return
+            heapq.heappop(self._heap)
+            self.cancel(key)
+            yield armed.action
 
     def _forget_disarmed(self) -> None:
         """Keep the heap within a constant factor of the armed timers: a busy server re-arms far more timers than it

@@ -52,6 +52,9 @@ from coordinator_runtime.work import Work
 EXPIRE_AGAIN_MS = 1_000
 """Pause before a refused operation of a timer is tried again (ms)."""
 
+TIMERS_US_MAX = 1_000
+"""Time after which no further timer is run in the same turn of the loop (us). Thousands of locks may end at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLimits:
@@ -419,9 +422,13 @@ class Runtime:
         self.on_work()
 
     def run_due_timers(self) -> None:
-        """Run every action whose deadline has passed."""
+        """Run the actions whose deadline has passed, earliest first, for about `TIMERS_US_MAX`. Those that are left are
+        still due, before all that become due later."""
+        until_us = self.clock.monotonic_us() + TIMERS_US_MAX
         for action in self.timers.due(self.clock.monotonic_ms()):
             action()
+            if self.clock.monotonic_us() >= until_us:
+                return
 
     def _expire(self, timer: ArmTimer) -> None:
         """Perform the operation of an expired timer, by the same path as a request.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.clock import FORGOTTEN_AT_ONCE, Timers
 from coordinator_runtime.decision import ArmTimer, CancelTimer
-from coordinator_runtime.runtime import EXPIRE_AGAIN_MS
+from coordinator_runtime.runtime import EXPIRE_AGAIN_MS, TIMERS_US_MAX
 from tests.runtime.ledger import Ledger, look, put, put_unless, refuse, remove
 
 
@@ -117,6 +118,59 @@ class TestTimers:
         assert ledger.runtime.timers.next_deadline_ms() == ledger.clock.monotonic_ms() + 5_000 - EXPIRE_AGAIN_MS
 
 
+def busy_timers(ledger: Ledger, *deadlines: tuple[str, int], took_us: int = TIMERS_US_MAX) -> list[str]:
+    """Timers by name and delay, each of which takes so long. The names of those that ran."""
+    ran: list[str] = []
+
+    def run(name: str) -> None:
+        ran.append(name)
+        ledger.clock.take_us(took_us)
+
+    for name, delay_ms in deadlines:
+        ledger.runtime.arm(name, delay_ms, partial(run, name))
+    return ran
+
+
+class TestManyAtOnce:
+    def test_those_that_take_too_long_for_one_turn_are_run_in_several_in_their_order(self, ledger: Ledger) -> None:
+        ran = busy_timers(ledger, ("third", 20), ("first", 10), ("second", 10), ("later", 60_000))
+        ledger.tick(20)
+        assert ran == ["first"]
+        ledger.runtime.run_due_timers()
+        ledger.runtime.run_due_timers()
+        ledger.runtime.run_due_timers()
+        assert ran == ["first", "second", "third"]
+
+    def test_short_ones_share_a_turn(self, ledger: Ledger) -> None:
+        ran = busy_timers(ledger, ("a", 1), ("b", 1), ("c", 1), ("d", 1), took_us=TIMERS_US_MAX // 3 + 1)
+        ledger.tick(1)
+        assert ran == ["a", "b", "c"]
+        ledger.runtime.run_due_timers()
+        assert ran == ["a", "b", "c", "d"]
+
+    def test_one_that_is_armed_again_and_again_keeps_no_other_one_waiting(self, ledger: Ledger) -> None:
+        ran = busy_timers(ledger, ("b", 5), ("c", 5))
+
+        def step() -> None:
+            ran.append("step")
+            ledger.runtime.arm("step", 0, step)
+            ledger.clock.take_us(TIMERS_US_MAX)
+
+        ledger.runtime.arm("step", 5, step)
+        ledger.tick(5)
+        for _turn in range(4):
+            ledger.runtime.run_due_timers()
+        assert ran == ["b", "c", "step", "step", "step"]
+
+    def test_one_that_was_cancelled_between_two_turns_does_not_run(self, ledger: Ledger) -> None:
+        ran = busy_timers(ledger, ("a", 1), ("b", 1), ("c", 1))
+        ledger.tick(1)
+        ledger.runtime.timers.cancel("b")
+        ledger.runtime.run_due_timers()
+        assert ran == ["a", "c"]
+        assert ledger.runtime.timers.next_deadline_ms() is None
+
+
 class TestTheHeap:
     @given(
         st.lists(
@@ -167,6 +221,17 @@ class TestTheHeap:
         assert looks * FORGOTTEN_AT_ONCE <= 1_000 <= 2 * (looks + 1) * FORGOTTEN_AT_ONCE
         assert timers.next_deadline_ms() == 2_000
         assert len([*timers.due(2_000)]) == 1_000
+
+    def test_a_run_drops_few_of_those_that_were_replaced(self) -> None:
+        timers = Timers()
+        for deadline_ms in (1_000, 2_000):
+            for number in range(1_000):
+                timers.arm(number, deadline_ms, lambda: None)
+        timers.arm("late", 1_500, lambda: None)
+        runs = 1
+        while not [*timers.due(1_500)]:
+            runs += 1
+        assert runs == 1_000 // FORGOTTEN_AT_ONCE
 
     def test_rearming_for_ever_does_not_grow_the_heap(self) -> None:
         timers = Timers()

@@ -21,9 +21,10 @@ from group_coordinator.catalog_watch import CatalogWatch
 from group_coordinator.classic.service import ClassicService
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.config import GroupConfig
-from group_coordinator.consumer.background import TargetComputer
+from group_coordinator.consumer.background import target_rules
 from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.news import News
+from group_coordinator.share.background import SHARE_TARGETS
 from group_coordinator.share.service import ShareService
 from group_coordinator.share_partitions.fetching import ShareParts
 from group_coordinator.share_partitions.letter_writer import LetterWriter
@@ -33,6 +34,7 @@ from group_coordinator.share_partitions.offset_admin import OffsetAdmin
 from group_coordinator.share_partitions.service import SharePartitionService
 from group_coordinator.share_partitions.sessions import ShareSessions
 from group_coordinator.share_partitions.transacted import TxnSharePorts, TxnShareService
+from group_coordinator.target_computer import TargetComputer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,8 @@ class GroupServices:
 def group_services(around: GroupDependencies) -> GroupServices:
     """Build the services, and start their background work."""
     runtime, router, config = around.runtime, around.router, around.config
-    TargetComputer(runtime, router, around.worker, around.assignors)
+    for targets in (target_rules(around.assignors), SHARE_TARGETS):
+        TargetComputer(runtime, router, around.worker, targets)
     shares = ShareParts(
         log=around.shares.log,
         homes=around.shares.homes,

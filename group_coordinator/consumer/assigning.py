@@ -16,8 +16,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Operation, Record, Turn
+from group_coordinator.computing import TargetResult
 from group_coordinator.consumer import records
-from group_coordinator.consumer.computing import TargetResult, compute
+from group_coordinator.consumer.computing import compute
 from group_coordinator.consumer.group import ConsumerGroup, timer_of_target
 from group_coordinator.consumer.targets import is_large, target_task
 from group_coordinator.events import GroupNews, RebalanceCompleted, RebalanceStarted, TargetComputed

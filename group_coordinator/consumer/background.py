@@ -1,9 +1,8 @@
-"""Background work for consumer groups: large targets, and patterns.
+"""Background work for consumer groups: large targets (`group_coordinator.target_computer`), and patterns.
 
-Each group has at most one computation and one resolution under way. The result of a computation counts only if the
-group epoch is still the same. Otherwise the next one begins at once, with the group as it is then. A resolution covers
-all patterns of a group, a bounded number of topics at a time, and is not repeated within a short pause. Patterns never
-match internal topics, or topics that the caller may not see.
+Each group has at most one resolution under way. A resolution covers all patterns of a group, a bounded number of topics
+at a time, and is not repeated within a short pause. Patterns never match internal topics, or topics that the caller may
+not see.
 
 Source: spec groups 3.4 (step 5 and decision), 3.11; design 8.
 """
@@ -15,14 +14,11 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final
 
-from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.names import RESERVED_PREFIX
-from coordinator_runtime.decision import Operation, ShardRouter, Turn
+from coordinator_runtime.decision import Operation, ShardRouter
 from coordinator_runtime.patterns import Pattern
-from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.worker import Worker
 from group_coordinator.assignors import ServerAssignor
 from group_coordinator.consumer.assigning import (
     ComputeTarget,
@@ -32,61 +28,34 @@ from group_coordinator.consumer.assigning import (
     find_group,
     is_target_due,
 )
-from group_coordinator.consumer.computing import TargetResult, TargetTask, compute_away
+from group_coordinator.consumer.computing import compute_away
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.regexes import ResolveRegexes, decide_resolved, is_resolution_due
 from group_coordinator.consumer.state import ResolvedRegex
 from group_coordinator.consumer.targets import target_task
-from group_coordinator.events import TargetFailed
 from group_coordinator.shard import GroupShard
+from group_coordinator.target_computer import AskedTarget, TargetRules
 
 
-class TargetComputer:
-    """Handler of `ComputeTarget`."""
+def target_rules(assignors: Mapping[str, ServerAssignor]) -> TargetRules:
+    """Return the rules of `TargetComputer` for consumer groups. `assignors` are functions that the worker process can
+    call, by the names of the assignors."""
 
-    def __init__(
-        self, runtime: Runtime, router: ShardRouter, worker: Worker, assignors: Mapping[str, ServerAssignor]
-    ) -> None:
-        self._runtime = runtime
-        self._router = router
-        self._worker = worker
-        self._assignors = assignors
-        """Functions that the worker process can call, by the names of the assignors."""
-        self._computing: set[str] = set()
-        runtime.handle_effect(ComputeTarget, lambda wanted: self._compute(wanted.group_id))
-
-    def _compute(self, group_id: str) -> None:
-        shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(group_id))
-        group = None if shard is None else find_group(shard, group_id)
-        if group_id in self._computing or shard is None or group is None or not is_target_due(group):
-            return
-        self._computing.add(group_id)
+    def asked(shard: GroupShard, group_id: str) -> AskedTarget | None:
+        group = find_group(shard, group_id)
+        if group is None or not is_target_due(group):
+            return None
         task = target_task(group, shard.topics, shard.config.consumer_assignors)
-        began_us = self._runtime.clock.monotonic_us()
-        computed = self._worker.run(compute_away, (task, self._assignors[task.assignor_name]))
-        computed.on_settled(partial(self._on_computed, shard, task, began_us))
+        return AskedTarget(task.group_epoch, task.assignor_name, (task, assignors[task.assignor_name]))
 
-    def _on_computed(self, shard: GroupShard, task: TargetTask, began_us: int, computed: Pending[TargetResult]) -> None:
-        group_id = task.group_id
-        self._computing.discard(group_id)
-        try:
-            result = computed.result()
-        except CoordinatorError as error:
-            # The assignor failed, and would fail here too. The next heartbeat tries again, with a group that may have
-            # changed.
-            failed = TargetFailed(group_id, task.group_epoch, task.assignor_name, error.message)
-            self._runtime.on_event(failed, Turn(now_ms=self._runtime.clock.wall_ms()))
-            return
-        except Exception:  # noqa: BLE001  the members need a target, however the other process failed
-            self._runtime.write(Operation(shard.key, partial(decide_target_here, group_id=group_id)))
-            return
-        away_us = self._runtime.clock.monotonic_us() - began_us
-        written = self._runtime.write(Operation(shard.key, partial(decide_result, result=result, away_us=away_us)))
-        written.recover(lambda _refusal: True).on_settled(partial(self._on_written, shard, group_id))
-
-    def _on_written(self, shard: GroupShard, group_id: str, written: Pending[bool]) -> None:
-        if not written.result():
-            self._runtime.write(assign(shard, group_id))
+    return TargetRules(
+        effect=ComputeTarget,
+        asked=asked,
+        compute=compute_away,
+        decide_result=decide_result,
+        decide_here=decide_target_here,
+        assign=assign,
+    )
 
 
 NAMES_PER_STEP: Final = 1_000

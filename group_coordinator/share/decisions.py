@@ -1,9 +1,9 @@
 """Decisions of a shard on ShareGroupHeartbeat.
 
 One heartbeat takes up to four steps in one operation. The member's new metadata is stored. The group gets a new epoch
-if that affects its assignment, and the partitions that it needs get their states. A target for that epoch is computed.
-The member takes up its target. A heartbeat with nothing new, of a member that has reached its target, changes nothing,
-writes nothing, and costs a few lookups.
+if that affects its assignment, and the partitions that it needs get their states. A target for that epoch is computed,
+or asked for. The member takes up its target. A heartbeat with nothing new, of a member that has reached its target,
+changes nothing, writes nothing, and costs a few lookups.
 
 Source: spec groups 6.1, 3.4, 3.7.
 """
@@ -23,7 +23,7 @@ from group_coordinator.events import GroupCreated, LeaveReason, MemberJoined
 from group_coordinator.members import LEAVE_EPOCH, HeartbeatReply, check_size, unknown_member
 from group_coordinator.shard import GroupShard
 from group_coordinator.share import records
-from group_coordinator.share.assigning import is_look_due, look
+from group_coordinator.share.assigning import assign, is_look_due, is_target_due, look
 from group_coordinator.share.group import ShareGroup, find_group, the_group
 from group_coordinator.share.removal import decide_removal, session_timer
 from group_coordinator.share.requests import ShareHeartbeat
@@ -93,7 +93,10 @@ def _decide_beat(
     joins: list[Operation] = []
     if is_new_basis or is_look_due(group, turn):
         joins.append(look(shard, group_id, cause, must_bump=is_new_basis))
-    elif current.member_epoch == group.epochs.assignment_epoch and not changes:
+    if is_target_due(group):
+        # Another process computes it, or did not and is asked again.
+        joins.append(assign(shard, group_id))
+    if not joins and not changes and current.member_epoch == group.epochs.assignment_epoch:
         reply = _reply(shard, request, current, current)
         return Decision(reply, effects=(session_timer(shard, group_id, request.member_id),))
     joins.append(Operation(shard.key, partial(_decide_move, request=request, before=current)))

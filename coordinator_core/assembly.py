@@ -13,7 +13,7 @@ from functools import partial
 
 from coordinator_core.access import AclAuthorizer
 from coordinator_core.acls import AclService
-from coordinator_core.backups import BackupControl, BackupMaker
+from coordinator_core.backups import NO_DIRECTORY, BackupControl, BackupMaker
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
 from coordinator_core.fast_path import FastPath, FastPathParts, SilentAuthorizer
@@ -116,6 +116,8 @@ class Dependencies:
     """Refuses records while little disk is free. The process that runs the core reports the free bytes to it."""
     backups: BackupMaker | None = None
     """Makes backups of the store; None if backups are off."""
+    backup_advice: str = NO_DIRECTORY
+    """Refusal of a request for a backup if they are off."""
     new_snapshot_id: Callable[[], bytes] = new_uuid
     levels: Levels | None = None
     """Quotas on the amounts that principals may hold; None means no quotas."""
@@ -364,7 +366,7 @@ def _admin(
             runtime=runtime, log=log.records, owners=base.owners, reader=transactions.reader, authorizer=authorizer
         ),
         shards=ShardControl(loader, authorizer),
-        backups=BackupControl(base.dependencies.backups, authorizer),
+        backups=BackupControl(base.dependencies.backups, base.dependencies.backup_advice, authorizer),
         acls=AclService(runtime, catalog.acls, access, authorizer, is_enforced=base.config.enforces_acls),
         observation=Observation(base.leases, authorizer),
         partitions=PartitionLister(runtime, base.reads, catalog, base.owners, authorizer),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -60,11 +60,17 @@ class BackupMaker(Protocol):
         UNKNOWN_SERVER_ERROR."""
 
 
+NO_DIRECTORY: Final = "this server has no backup directory: set backup_directory, and start it again"
+"""Advice of a server that makes no backups."""
+
+
 class BackupControl:
     """Use cases of backups. Refuses callers without the permission."""
 
-    def __init__(self, maker: BackupMaker | None, authorizer: Authorizer) -> None:
+    def __init__(self, maker: BackupMaker | None, advice: str, authorizer: Authorizer) -> None:
+        """`advice`: the refusal of a server without a maker."""
         self._maker = maker
+        self._advice = advice
         self._authorizer = authorizer
 
     def create(self, request_id: bytes, context: CallContext, *, is_independent: bool) -> Pending[BackupStanding]:
@@ -80,8 +86,5 @@ class BackupControl:
 
     def _chosen(self) -> BackupMaker:
         if self._maker is None:
-            raise Refused(
-                ErrorCode.INVALID_CONFIG,
-                "this server has no backup directory: set backup_directory, and start it again",
-            )
+            raise Refused(ErrorCode.INVALID_CONFIG, self._advice)
         return self._maker

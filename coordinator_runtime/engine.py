@@ -31,6 +31,8 @@ class OpenStore:
     """Free space on its disk; None for a store without one. Raises OSError."""
     make_backup: MakeBackup | None = None
     """None for a store that makes none."""
+    backup_advice: str | None = None
+    """What to do in place of a backup, for a store that makes none."""
     store_id: str = ""
     view: Callable[[], AbstractContextManager[StoreReads]] | None = None
     """Opens a view of the store for reads that may wait, on any thread; None if reads answer at once."""

@@ -17,6 +17,7 @@ import structlog
 
 from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, share_pb2, transaction_pb2
 from coordinator_core.assembly import Core, Dependencies, assemble
+from coordinator_core.backups import NO_DIRECTORY
 from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import CommitThread
@@ -137,7 +138,11 @@ def build(
     backups, assignors = _backups(config, opened, clock), measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
     worker, payload_worker, compaction_worker = workers = WorkerProcess(), WorkerProcess(), WorkerProcess()
     reader = None if opened.view is None else ReaderThreads(opened.view, driver.step_from_thread)
-    dependencies = replace(_dependencies(config, quotas, assignors, backups, workers), reader=reader)
+    dependencies = replace(
+        _dependencies(config, quotas, assignors, backups, workers),
+        reader=reader,
+        backup_advice=opened.backup_advice or NO_DIRECTORY,
+    )
     core = assemble(runtime, opened.store, config.core_config(), dependencies)
     _connect_reads(core, answers, reads, payload_worker)
     background = reader or ReadsAtOnce(opened.store)

@@ -90,6 +90,8 @@ def open_bucket_store(config: Config) -> OpenStore:
     """Open the store in object storage. Raises StoreRefused."""
     slate = _slate()
     location = _checked_location(config.store or "")
+    if config.backup_settings() is not None:
+        raise StoreRefused(f"backup_directory is set, and there will be no backups: {_no_backups(location.address)}")
     if StoreDirectory(config.data_dir).durable_mark_path.exists():
         raise StoreRefused(
             f"{config.data_dir} holds a store, which a server with a store in {location.address} would leave unused:"
@@ -109,7 +111,15 @@ def open_bucket_store(config: Config) -> OpenStore:
         store,
         store.mark_durable,
         store_id=uuid_text(store.identity.store_id),
+        backup_advice=f"this server makes no backups: {_no_backups(location.address)}",
         view=store.view,
+    )
+
+
+def _no_backups(address: str) -> str:
+    return (
+        f"the store is in object storage. Use the versions of the bucket, or stop the server, export with `txnctl"
+        f" migrate {address} DIR`, and back up DIR (docs/scale-out.md)"
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.incarnation import (
@@ -43,9 +43,19 @@ _OF_THE_ENGINE: Final = frozenset(
     {FORMAT_VERSION_KEY, SHARD_COUNT_KEY, GROUP_VERSION_KEY, INCARNATION_KEY, UNFINISHED_KEY}
 )
 
+_Rows: TypeAlias = Iterator[tuple[Family, bytes, bytes]]
+Watch: TypeAlias = Callable[[str, _Rows, int | None], _Rows]
+"""Iterator over rows that shows the progress of the work on them. Its arguments are the verb of the work, the rows, and
+their number if it is known."""
+
+
+def unwatched(_verb: str, rows: _Rows, _total: int | None) -> _Rows:
+    """Return the rows, without a look at their progress."""
+    return rows
+
 
 def migrate_to_bucket(
-    source: Path, target: StoreLocation, *, clock: Clock, pause: Callable[[int], None]
+    source: Path, target: StoreLocation, *, clock: Clock, pause: Callable[[int], None], watch: Watch = unwatched
 ) -> tuple[int, Incarnation]:
     """Copy the store of a stopped server into a bucket, where no store may be. Returns the number of rows, and the
     incarnation that the copy begins. Raises StoreRefused."""
@@ -59,10 +69,10 @@ def migrate_to_bucket(
         store_id = original.identity.store_id
         with closing(_opened(target, original.shard_count, store_id, clock)) as copy:
             copy.put_meta(UNFINISHED_KEY, b"")
-            count, incarnation = _copied(original, copy, clock)
+            count, incarnation = _copied(original, copy, clock, watch)
         stopped = open_slate_stopped(target)
         with closing(stopped):
-            _compare(original, stopped, target.address)
+            _compare(watch("compared", _rows_of(original), count), stopped, target.address)
         with closing(_opened(target, original.shard_count, store_id, clock)) as copy:
             copy.put_meta(UNFINISHED_KEY, None)
     pause(max(0, next_beginning_ms(incarnation) - clock.wall_ms()))
@@ -70,7 +80,7 @@ def migrate_to_bucket(
 
 
 def migrate_to_directory(
-    source: StoreLocation, target: Path, *, clock: Clock, pause: Callable[[int], None]
+    source: StoreLocation, target: Path, *, clock: Clock, pause: Callable[[int], None], watch: Watch = unwatched
 ) -> tuple[int, Incarnation]:
     """Copy the store in a bucket into an empty directory. Its server is fenced first, so that it acknowledges nothing
     more. Returns as `migrate_to_bucket`. Raises StoreRefused."""
@@ -89,8 +99,8 @@ def migrate_to_directory(
             directory.sync()
         copy = open_store(target, shard_count=shard_count, begins=IncarnationCause.RESTORE, wall_ms=clock.wall_ms)
         with closing(copy):
-            count, incarnation = _copied(original, copy, clock)
-            _compare(original, copy, str(target))
+            count, incarnation = _copied(original, copy, clock, watch)
+            _compare(watch("compared", _rows_of(original), count), copy, str(target))
     with refused_in_words(target):
         directory.restoring_path.unlink()
         directory.sync()
@@ -104,11 +114,11 @@ def _opened(location: StoreLocation, shard_count: int, copy_of: bytes | None, cl
     return open_slate_store(location, shard_count=shard_count, clock=clock, copy_of=copy_of)
 
 
-def _copied(original: StoreReads, copy: Store, clock: Clock) -> tuple[int, Incarnation]:
+def _copied(original: StoreReads, copy: Store, clock: Clock, watch: Watch) -> tuple[int, Incarnation]:
     """Copy all rows, and begin another incarnation in the copy."""
     incarnation = next_incarnation(original.incarnation, IncarnationCause.RESTORE, clock.wall_ms())
     count, size, rows = 0, 0, list[Mutation]()
-    for family, key, value in _rows_of(original):
+    for family, key, value in watch("copied", _rows_of(original), None):
         rows.append((family, key, value))
         count += 1
         size += len(key) + len(value)
@@ -122,7 +132,7 @@ def _copied(original: StoreReads, copy: Store, clock: Clock) -> tuple[int, Incar
     return count, incarnation
 
 
-def _rows_of(store: StoreReads) -> Iterator[tuple[Family, bytes, bytes]]:
+def _rows_of(store: StoreReads) -> _Rows:
     """Yield all rows but those that an engine keeps for itself."""
     for family in Family:
         for key, value in store.scan(family, b"", _KEYS_END):
@@ -131,9 +141,9 @@ def _rows_of(store: StoreReads) -> Iterator[tuple[Family, bytes, bytes]]:
             yield family, key, value
 
 
-def _compare(original: StoreReads, copy: StoreReads, place: str) -> None:
+def _compare(original: _Rows, copy: StoreReads, place: str) -> None:
     """Compare all rows. Raises StoreRefused."""
-    for there, here in zip_longest(_rows_of(original), _rows_of(copy)):
+    for there, here in zip_longest(original, _rows_of(copy)):
         if there != here:
             family, key, _value = there or here or (Family.META, b"", b"")
             raise StoreRefused(

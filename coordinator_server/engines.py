@@ -18,7 +18,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.engine import OpenStore, StoppedStore
 from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.incarnation import Incarnation
-from coordinator_runtime.migration import migrate_to_bucket, migrate_to_directory
+from coordinator_runtime.migration import Watch, migrate_to_bucket, migrate_to_directory, unwatched
 from coordinator_runtime.rocks import open_read_only, open_store
 from coordinator_runtime.rocks.store_directory import StoreDirectory, refused_in_words
 from coordinator_runtime.slate.location import TEST_SCHEMES, StoreLocation, parse_location
@@ -128,24 +128,27 @@ def _open_bucket_stopped(address: str) -> StoppedStore:
     return store
 
 
-def object_store_check(address: str, rounds: int) -> Sequence[RaceResult]:
-    """Check the object store of a location. Raises StoreRefused."""
-    results: Sequence[RaceResult] = _slate().checked_object_store(_checked_location(address), rounds)
+def object_store_check(address: str, rounds: int, on_round: Callable[[int], None]) -> Sequence[RaceResult]:
+    """Check the object store of a location. `on_round` is called with 1 after each round. Raises StoreRefused."""
+    location = _checked_location(address)
+    results: Sequence[RaceResult] = _slate().checked_object_store(location, rounds, on_round)
     return results
 
 
-def migrate_store(source: str, target: str, pause: Callable[[int], None]) -> tuple[int, Incarnation]:
+def migrate_store(
+    source: str, target: str, pause: Callable[[int], None], watch: Watch = unwatched
+) -> tuple[int, Incarnation]:
     """Copy a store from a directory to a location in object storage, or back. Returns the number of rows, and the
-    incarnation that the copy begins. `pause` waits so many milliseconds. Raises StoreRefused, StoreFailed,
-    StoreUnreadable."""
+    incarnation that the copy begins. `pause` waits so many milliseconds, and `watch` shows the progress. Raises
+    StoreRefused, StoreFailed, StoreUnreadable."""
     _slate()
     clock = SystemClock()
     places = [_checked_location(place) if _is_address(place) else Path(place) for place in (source, target)]
     match places:
         case [Path() as directory, StoreLocation() as location]:
-            return migrate_to_bucket(directory, location, clock=clock, pause=pause)
+            return migrate_to_bucket(directory, location, clock=clock, pause=pause, watch=watch)
         case [StoreLocation() as location, Path() as directory]:
-            return migrate_to_directory(location, directory, clock=clock, pause=pause)
+            return migrate_to_directory(location, directory, clock=clock, pause=pause, watch=watch)
     raise StoreRefused("one of the two must be a directory, and the other an address such as s3://BUCKET/PREFIX")
 
 

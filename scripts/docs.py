@@ -144,8 +144,9 @@ One program that runs a server, queries a running one, and inspects the director
 - **Watching.** Lists take `--watch`, and show themselves again every two seconds, or `--watch 10`, until Ctrl-C. JSON
   then has a line for each look. A server that is away is named, and asked again.
 - **At a glance.** `txnctl top` shows live what a server does; `txnctl top --once --json` gives the same to a program.
-- **Progress.** Work that takes over two seconds (`produce`, `consume` into a file, `store verify`, backups) shows in a
-  terminal how much is done, how fast, and the time that is left. `--progress` shows it in the log of a script, too.
+- **Progress.** Work that takes over two seconds (`produce`, `consume` and `log dump` into a file, `store verify`,
+  `cluster check-store`, `migrate`, backups) shows in a terminal how much is done, how fast, and the time that is left.
+  `--progress` shows it in the log of a script, too.
 - **Streams.** Stdout has only the result; messages go to stderr. A reader that leaves early (`| head`) ends the
   command quietly, with status 0.
 - **Waiting.** Commands fail at once if the server cannot be reached. `txnctl --wait 30s COMMAND ...` first waits up to

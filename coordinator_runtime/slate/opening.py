@@ -6,7 +6,7 @@ A look needs no writing, and fences no server. So a program that may not open th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -149,10 +149,13 @@ def _record_of(location: StoreLocation, beside: Objects) -> tuple[OwnerRecord, s
         raise _unusable(location, error) from error
 
 
-def checked_object_store(location: StoreLocation, rounds: int) -> list[RaceResult]:
-    """Race writers for objects below a location. Raises StoreRefused if it cannot be used."""
+def checked_object_store(
+    location: StoreLocation, rounds: int, on_round: Callable[[int], None] = lambda _one: None
+) -> list[RaceResult]:
+    """Race writers for objects below a location. `on_round` is called with 1 after each round. Raises StoreRefused if
+    it cannot be used."""
     try:
-        return check_object_store(_objects_of(location), f"check/{uuid_text(new_uuid())}", rounds)
+        return check_object_store(_objects_of(location), f"check/{uuid_text(new_uuid())}", rounds, on_round)
     except ObjectsFailed as error:
         raise _unusable(location, error) from error
 

@@ -34,8 +34,11 @@ class RaceResult(Struct, frozen=True):
     """Number of rounds in which not exactly one writer won."""
 
 
-def check_object_store(objects: Objects, name: str, rounds: int) -> list[RaceResult]:
-    """Race writers for objects whose names begin with `name`; they are removed at the end. Raises ObjectsFailed."""
+def check_object_store(
+    objects: Objects, name: str, rounds: int, on_round: Callable[[int], None] = lambda _one: None
+) -> list[RaceResult]:
+    """Race writers for objects whose names begin with `name`; they are removed at the end. `on_round` is called with 1
+    after each round. Raises ObjectsFailed."""
     creates = updates = 0
     try:
         for number in range(rounds):
@@ -43,6 +46,7 @@ def check_object_store(objects: Objects, name: str, rounds: int) -> list[RaceRes
             creates += _winners(partial(_create, objects, place)) != 1
             found = objects.read(place)
             updates += found is None or _winners(partial(_replace, objects, place, found.e_tag)) != 1
+            on_round(1)
         kept = objects.keeps_metadata(f"{name}-metadata")
     finally:
         for each in (*(f"{name}-{number}" for number in range(rounds)), f"{name}-metadata"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -424,4 +425,7 @@ def test_long_work_shows_its_progress(ask: Terminal, topic: str, monkeypatch: py
     assert sent.stderr.startswith("sent 100 records, ")
     read = ask("consume", topic, "--json", "--progress").well()
     assert " offsets (" in read.stderr
-    assert ask("consume", topic, "--json").well().stderr == ""
+    dumped = ask("log", "dump", topic, "--json", "--progress").well()
+    assert re.search(r"dumped (\d+) of \1 offsets \(100%\), ", dumped.stderr)
+    for words in (["consume"], ["log", "dump"]):
+        assert ask(*words, topic, "--json").well().stderr == ""

@@ -42,7 +42,7 @@ from tests.log.driven_log import (
     code,
     transactional,
 )
-from txnctl.commands.stopped_log import stopped_log
+from txnctl.commands.stopped_log import StoppedLog
 from txnctl.stopped.store_verify import verify_store
 
 pytest.importorskip("pyarrow")
@@ -212,7 +212,7 @@ def by_spark_without_payload(shown: Iterator[FetchedBatch]) -> list[int]:
 def by_dump(log: Holed, start: int) -> Seen:
     """What `log dump` shows of a stopped store."""
     found: Seen = []
-    for batch in stopped_log(log.store, TOPIC, None, start):
+    for batch in StoppedLog(log.store, TOPIC, None, start):
         assert not isinstance(batch, CorruptBatch), batch
         if batch.marker is None:
             offsets, rows = batch.records()

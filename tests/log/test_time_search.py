@@ -43,7 +43,7 @@ from tests.log.driven_log import (
     transactional,
 )
 from tests.log.test_delete_records import delete
-from txnctl.commands.stopped_log import stopped_log
+from txnctl.commands.stopped_log import StoppedLog
 
 CHECKED: dict[str, str] = {}
 """A topic that takes what every reader can decode."""
@@ -256,7 +256,7 @@ def test_a_stopped_log_is_dumped_from_the_record_on() -> None:
     for time_ms, first in ((2, 1), (11, 3), (55, 6), (65, 8), (71, None)):
         start = datetime.fromtimestamp(time_ms / 1_000, UTC)
         (dumped,) = [
-            [(batch.first_offset, batch.marker is not None) for batch in stopped_log(driven.store, TOPIC, None, start)]
+            [(batch.first_offset, batch.marker is not None) for batch in StoppedLog(driven.store, TOPIC, None, start)]
         ]
         assert dumped[:1] == ([] if first is None else [(first, False)])
 

@@ -8,6 +8,7 @@ import typer
 
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.options import Output
+from txnctl.commands.work import progress_of
 from txnctl.output import Column, OutputFormat, Row, print_list, print_note
 
 app = typer.Typer(
@@ -39,7 +40,8 @@ def check_store(
     from coordinator_server.engines import object_store_check
 
     try:
-        results = object_store_check(address, rounds)
+        with progress_of("checked", "rounds", rounds) as progress:
+            results = object_store_check(address, rounds, progress.advance)
     except StoreRefused as refusal:
         raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
     rows: list[Row] = [

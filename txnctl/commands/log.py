@@ -101,7 +101,7 @@ def consume(
     with remote.connected(server, remote.PrintingTransport) as connection:
         log = _opened(connection, wanted)
         with progress_of_rows("read", "offsets", log.offset_count) as progress:
-            watched: Iterable[log_rows.LoggedBatch] = log.watched(progress) if progress.is_shown else log
+            watched = log_rows.watched(log, log.starts, progress)
             shown = stream.add_all((log_rows.chosen_rows(batch, chosen) for batch in watched), count_max)
     if output is OutputFormat.TABLE and format_text is None:
         hidden = log.hidden
@@ -211,7 +211,10 @@ def _dump_remote(
     wanted: remote_log.Wanted, server: str, show: Shown, count_max: int | None, output: OutputFormat
 ) -> None:
     with remote.connected(server, remote.PrintingTransport) as connection:
-        _print(_opened(connection, wanted).with_what_is_corrupt(), show, count_max, output)
+        log = _opened(connection, wanted)
+        with progress_of_rows("dumped", "offsets", log.offset_count) as progress:
+            watched = log_rows.watched(log.with_what_is_corrupt(), log.starts, progress)
+            _print(watched, show, count_max, output)
 
 
 def _opened(connection: sdk.Connection, wanted: remote_log.Wanted) -> remote_log.RemoteLog:
@@ -227,10 +230,12 @@ def _dump_stopped(
     wanted: remote_log.Wanted, data_dir: Path, show: Shown, count_max: int | None, output: OutputFormat
 ) -> None:
     from txnctl.commands.stopped import opened
-    from txnctl.commands.stopped_log import stopped_log
+    from txnctl.commands.stopped_log import StoppedLog
 
     with opened(data_dir) as store:
-        _print(stopped_log(store, wanted.topic, wanted.partitions, wanted.start), show, count_max, output)
+        log = StoppedLog(store, wanted.topic, wanted.partitions, wanted.start)
+        with progress_of_rows("dumped", "offsets", log.offset_count) as progress:
+            _print(log_rows.watched(log, log.starts, progress), show, count_max, output)
 
 
 def _dump_transactions(
@@ -245,8 +250,9 @@ def _dump_transactions(
     from txnctl.commands.stopped import opened
     from txnctl.commands.stopped_log import transaction_history, transaction_line
 
-    with opened(data_dir) as store:
-        RowStream(output, transaction_line).add_all(transaction_history(store, transactional_id), count_max)
+    with opened(data_dir) as store, progress_of_rows("read", "steps") as progress:
+        history = transaction_history(store, transactional_id, on_step=progress.advance)
+        RowStream(output, transaction_line).add_all(history, count_max)
 
 
 def _print(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from coordinator_client.errors import CorruptBatch
+from coordinator_client.progress import WorkProgress
 from coordinator_client.values import Row as RecordRow
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.marker import Marker
@@ -52,6 +53,24 @@ class LoggedBatch:
     """Offset of the first requested record. Batches are read whole, so the batch may begin earlier."""
     records: Callable[[], Placed]
     """Decodes the requested records; there are none for a marker. Raises CorruptBatch."""
+
+
+_Found = TypeVar("_Found", bound=LoggedBatch | CorruptBatch)
+
+
+def watched(batches: Iterable[_Found], starts: Mapping[int, int], progress: WorkProgress) -> Iterator[_Found]:
+    """Yield the batches, and report how many offsets they and those before them have. `starts` has the first offset of
+    each partition."""
+    if not progress.is_shown:
+        yield from batches
+        return
+    done = dict.fromkeys(starts, 0)
+    for batch in batches:
+        yield batch
+        # The extent of damage may be unknown, so that the batch after it tells how far the work is.
+        if isinstance(batch, LoggedBatch):
+            done[batch.partition] = batch.header.last_offset + 1 - starts[batch.partition]
+            progress.reach(sum(done.values()))
 
 
 def chosen_partitions(topic: str, partition_count: int, asked: list[int] | None) -> list[int]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, TypeVar
 
 import typer
 
 from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.work import progress_of
 from txnctl.output import print_note
+
+_Row = TypeVar("_Row")
 
 
 def migrate(
@@ -29,7 +33,15 @@ def migrate(
     from coordinator_server.engines import migrate_store
 
     try:
-        count, incarnation = migrate_store(source, target, ClientClock().pause)
+        count, incarnation = migrate_store(source, target, ClientClock().pause, _watched)
     except (StoreFailed, StoreRefused, StoreUnreadable) as refusal:
         raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
     print_note(f"{count} rows copied and compared; {target} begins line {incarnation.number}")
+
+
+def _watched(verb: str, rows: Iterator[_Row], total: int | None) -> Iterator[_Row]:
+    """Yield the rows, and show how far the work on them is."""
+    with progress_of(verb, "rows", total) as progress:
+        for row in rows:
+            yield row
+            progress.advance(1)

@@ -12,7 +12,6 @@ import typer
 
 from coordinator_client.encodings import FetchedBatch
 from coordinator_client.errors import CorruptBatch
-from coordinator_client.progress import WorkProgress
 from coordinator_client.reading.batch_reader import AbortedTransaction, BatchReader, FetchOptions, Hidden
 from coordinator_client.reading.reader import ReadPlan, list_offsets, plan_ranges
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, RAISE, Skipped
@@ -91,7 +90,8 @@ class RemoteLog:
             on_corrupt_batch=wanted.on_corrupt_batch,
             patience_ms=wanted.timeout_ms,
         )
-        self._starts = {each.partition: each.start_offset for each in ranges}
+        self.starts = {each.partition: each.start_offset for each in ranges}
+        """First offset to read of each partition."""
         ends = [each.end_offset - each.start_offset for each in ranges if each.end_offset is not None]
         self.offset_count = sum(ends) if len(ends) == len(ranges) else None
         """Number of offsets to read; None for a reader that follows."""
@@ -127,14 +127,6 @@ class RemoteLog:
             return
         for batch, records in self._reader.decoded(FetchedBatch.placed):
             yield self._logged(batch, partial(_found, records))
-
-    def watched(self, progress: WorkProgress) -> Iterator[LoggedBatch]:
-        """Yield the batches, and tell how many offsets they and those before them have."""
-        done = dict.fromkeys(self._starts, 0)
-        for batch in self:
-            yield batch
-            done[batch.partition] = batch.header.last_offset + 1 - self._starts[batch.partition]
-            progress.reach(sum(done.values()))
 
     def _logged(self, batch: FetchedBatch, records: Callable[[], Placed]) -> LoggedBatch:
         return LoggedBatch(

@@ -17,48 +17,70 @@ from coordinator_server.exits import CommandFailed, ExitStatus
 from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.catalog.state import Topic, TopicSet
 from partition_log.record_times import NotOpened, first_at_or_after
+from partition_log.state import PartitionHead
 from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.steps import decode_step
 from txnctl.commands.log_rows import Fate, LoggedBatch, Placed, chosen_partitions
 from txnctl.commands.remote_log import Position
 from txnctl.output import NOTHING, Row, moment
 from txnctl.stopped import stored
+from txnctl.stopped.counted_rows import known_heads
 from txnctl.stopped.stored import StoredBatch, StoredRows
 
 _FATES = {Outcome.COMMIT: Fate.COMMITTED, Outcome.ABORT: Fate.ABORTED, None: Fate.OPEN}
 
 
-def stopped_log(
-    rows: StoredRows, name: str, partitions: list[int] | None, start: Position
-) -> Iterator[LoggedBatch | CorruptBatch]:
-    """Yield the batches of a topic, partition by partition, and an error in place of a damaged one.
+class StoppedLog:
+    """Iterator over the batches of a topic, partition by partition, with an error in place of a damaged one."""
 
-    Raises CommandFailed for a topic or partition that does not exist."""
-    topic = _topic(rows, name)
-    for partition in chosen_partitions(name, len(topic.partition_ordinals), partitions):
-        ordinal = topic.partition_ordinals[partition]
-        fates = stored.Fates(rows, ordinal)
-        for found in _from(rows, ordinal, start):
+    def __init__(self, rows: StoredRows, name: str, partitions: list[int] | None, start: Position) -> None:
+        """Raises CommandFailed for a topic or partition that does not exist."""
+        topic = _topic(rows, name)
+        self._rows, self._name, self._start = rows, name, start
+        self._ordinals = {
+            partition: topic.partition_ordinals[partition]
+            for partition in chosen_partitions(name, len(topic.partition_ordinals), partitions)
+        }
+        first_offset = start if isinstance(start, int) else 0
+        found = known_heads(rows)
+        heads = {partition: found.get(ordinal, PartitionHead()) for partition, ordinal in self._ordinals.items()}
+        self.starts = {partition: max(first_offset, head.log_start_offset) for partition, head in heads.items()}
+        """First offset to read of each partition, or one before it if the read starts at a time."""
+        ends = (max(0, head.log_end_offset - self.starts[partition]) for partition, head in heads.items())
+        self.offset_count = sum(ends) or None
+        """Number of offsets to read; None if it is not known."""
+
+    def __iter__(self) -> Iterator[LoggedBatch | CorruptBatch]:
+        for partition, ordinal in self._ordinals.items():
+            yield from self._batches(partition, ordinal)
+
+    def _batches(self, partition: int, ordinal: int) -> Iterator[LoggedBatch | CorruptBatch]:
+        fates = stored.Fates(self._rows, ordinal)
+        for found in _from(self._rows, ordinal, self._start):
             if isinstance(found, LogDamaged):
-                yield _unreadable(name, partition, found)
+                yield _unreadable(self._name, partition, found)
                 continue
             batch, first_offset = found
             try:
                 verify_batch(batch.encoded)
                 fate = _fate(fates, batch.header)
             except Refused as damage:
-                yield _corrupt(name, partition, batch, damage.message)
+                yield _corrupt(self._name, partition, batch, damage.message)
             except LogDamaged as unknown:
-                yield _unreadable(name, partition, unknown)
+                yield _unreadable(self._name, partition, unknown)
             else:
-                yield _logged(name, partition, batch, first_offset, fate)
+                yield _logged(self._name, partition, batch, first_offset, fate)
 
 
-def transaction_history(rows: StoredRows, transactional_id: str | None) -> Iterator[list[Row]]:
-    """Yield the steps of transactional ids, in the order of each shard. With an id, yield only the steps of that
-    one."""
+def transaction_history(
+    rows: StoredRows, transactional_id: str | None, *, on_step: Callable[[int], None] = lambda _count: None
+) -> Iterator[list[Row]]:
+    """Yield the steps of transactional ids, in the order of each shard. With an id, yield only the steps of that one.
+
+    `on_step` is called with 1 after each step that was read."""
     wanted = None if transactional_id is None else transactional_id.encode()
     for step in stored.history(rows, Coordinator.TRANSACTIONS):
+        on_step(1)
         if step.record_type != TRANSACTION_TYPE or (wanted is not None and step.key != wanted):
             continue
         row: dict[str, str | int | list[int] | list[str] | None] = {

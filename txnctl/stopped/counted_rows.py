@@ -7,11 +7,22 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from coordinator_runtime.store import Family, StoreUnreadable
+from partition_log.state import PartitionHead
 from txnctl.stopped import stored
 from txnctl.stopped.stored import StoredRows
 
 _LOG_KEY: Final = struct.Struct(">IQ")
 _ERRORS: Final = (StoreUnreadable, ValueError, struct.error)
+
+
+def known_heads(rows: StoredRows) -> dict[int, PartitionHead]:
+    """Return the positions of every partition, by ordinal; empty if they are damaged.
+
+    They only tell how much there is to read, and what reads it reports the damage."""
+    try:
+        return stored.heads(rows)
+    except _ERRORS:
+        return {}
 
 
 class CountedRows:
@@ -21,11 +32,7 @@ class CountedRows:
         self._rows = rows
         self._on_read = on_read
         self._done = 0
-        try:
-            heads = stored.heads(rows)
-        except _ERRORS:
-            # The verification says so. Here it is only unknown how much there is to read.
-            heads = {}
+        heads = known_heads(rows)
         self.total = sum(head.log_end_offset - head.log_start_offset for head in heads.values()) or None
         """Number of offsets in all logs; None if it is not known."""
         self._newest = {ordinal: head.log_start_offset - 1 for ordinal, head in heads.items()}

@@ -14,7 +14,9 @@ import pytest
 
 from coordinator_api.v1 import group_pb2, group_pb2_grpc
 from coordinator_client import Admin, Consumer, Producer, TopicPartition
+from group_coordinator.administration.settings import SETTINGS
 from tests.cli.terminal import Ended, Terminal
+from txnctl.commands.group import TEXT_SETTINGS
 
 GROUP = "readers"
 HOUR_MS = 3_600_000
@@ -384,6 +386,16 @@ def test_settings_of_a_group_are_changed_and_shown(ask: Terminal) -> None:
     word = {"name": "share_auto_offset_reset", "value": "earliest"}
     assert rows(ask(*config, "--set", "share_auto_offset_reset=earliest", "-o", "json")) == [word]
     assert ask(*config).well().lines[-1].split() == ["share_auto_offset_reset", "earliest"]
+
+
+def test_a_setting_that_is_text_may_be_of_digits_alone(ask: Terminal, admin: Admin) -> None:
+    assert {name for name, setting in SETTINGS.items() if setting.has_words} == set(TEXT_SETTINGS)
+    admin.create_topic("123", 1)
+    named = {"name": "share_dead_letter_topic", "value": "123"}
+    config = ["group", "config", "packers"]
+    assert rows(ask(*config, "--set", "share_dead_letter_topic=123", "--dry-run", "-o", "json")) == [named]
+    assert rows(ask(*config, "--set", "share_dead_letter_topic=123", "-o", "json")) == [named]
+    ask(*config, "--set", "share_auto_offset_reset=5").refused(1, "give earliest, latest, or")
 
 
 def test_a_share_group_is_described_reset_and_forgets_topics(ask: Terminal, server: str, admin: Admin) -> None:

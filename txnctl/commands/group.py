@@ -53,6 +53,15 @@ _STATES: Final = (
 )
 _TYPES: Final = ("classic", "consumer", "share")
 _NO_MATCH: Final = "no group matches"
+TEXT_SETTINGS: Final = frozenset(
+    {
+        "share_auto_offset_reset",
+        "share_isolation_level",
+        "share_renew_acknowledge_enable",
+        "share_dead_letter_topic",
+    }
+)
+"""Settings whose values are texts, also one of digits alone, such as the name of a topic."""
 
 
 @app.command("list")
@@ -223,6 +232,8 @@ def _check_names(what: str, names: list[str], known: tuple[str, ...]) -> None:
 
 def _parse_setting(text: str) -> tuple[str, int | str]:
     name, _, span = text.partition("=")
+    if name in TEXT_SETTINGS:
+        return name, span
     if span.isascii() and span.isdigit():
         return name, int(span)
     if not name.endswith("_ms"):

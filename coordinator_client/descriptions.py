@@ -350,6 +350,9 @@ class ShareGroupOffset:
     lag: int | None
     """Number of records from `start_offset` on that are not done; None without a start offset."""
     topic_id: bytes = field(default=b"", compare=False)
+    due_letters: int = 0
+    """Number of records that the group has given up, and whose letters are not yet in its dead-letter topic. They
+    are not delivered until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,6 +425,7 @@ def share_group_offset(found: group.ShareGroupOffset) -> ShareGroupOffset:
         leader_epoch=found.leader_epoch,
         lag=found.lag if has_begun else None,
         topic_id=found.topic_id,
+        due_letters=found.due_letters,
     )
 
 

@@ -130,6 +130,7 @@ def described(shard: ShareShard, key: ShareKey) -> DescribedShare | None:
         delivery_complete_count=partition.delivery_complete_count,
         held_count=partition.held_count,
         pending_count=partition.pending_count,
+        letters_due=partition.letters_due,
     )
 
 

@@ -51,6 +51,8 @@ class DescribedOffset(Struct, frozen=True):
     leader_epoch: int = 0
     lag: int = UNKNOWN_LAG
     """Number of offsets from `start_offset` on that are not done."""
+    letters_due: int = 0
+    """Number of records that were given up, and whose letters are to be written."""
     error: CoordinatorError | None = None
 
 
@@ -180,6 +182,7 @@ class OffsetAdmin:
             share.start_offset,
             share.leader_epoch,
             _lag(share, view.log_start_offset, view.bound_offset),
+            share.letters_due,
         )
 
     def _shard(self, ref: PartitionRef) -> ShareShard:

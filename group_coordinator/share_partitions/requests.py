@@ -68,6 +68,8 @@ class DescribedShare(Struct, frozen=True):
     """Number of records that members hold."""
     pending_count: int
     """Number of records that open transactions have acknowledged."""
+    letters_due: int
+    """Number of records whose letters are to be written."""
 
 
 class PartitionAcks(Struct, frozen=True):

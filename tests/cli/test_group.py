@@ -414,6 +414,8 @@ def test_a_share_group_is_described_reset_and_forgets_topics(ask: Terminal, serv
     assert [(row["partition"], row["offset"], row["result"]) for row in reset] == [(0, 0, "set"), (1, 0, "set")]
     shown = ask("group", "describe", "sharers", "-o", "json").document
     assert (shown["group_type"], shown["lag_to_high_watermark"]) == ("share", 3)
+    assert (shown["due_letters"], [row["due_letters"] for row in shown["offsets"]]) == (0, [0, 0])
+    assert " ".join(ask("group", "describe", "sharers").well().lines[-1].split()) == "Dead letters to be written 0"
     assert "whole topics" in ask("group", "delete-offsets", "sharers", "--topic", "orders:0", "--yes").stderr
     deleted = rows(ask("group", "delete-offsets", "sharers", "--topic", "orders", "--yes", "-o", "json"))
     assert [row["result"] for row in deleted] == ["deleted", "deleted"]

@@ -28,7 +28,7 @@ from tests.client.fake_server import refuse
 from tests.client.group_server import ABORT, COMMIT, AdministeredServer, offsets, place
 from tests.client.world import Fault, World
 from tests.harness.consumers import all_of, of
-from tests.harness.share_consumers import ACCEPT, alter_shares, share_consumer
+from tests.harness.share_consumers import ACCEPT, REJECT, alter_shares, share_consumer
 from tests.harness.share_groups import ShareMember
 from tests.harness.share_partitions import Shares
 
@@ -437,7 +437,7 @@ def test_the_offsets_of_a_share_group_are_seen_planned_moved_and_dropped(
     Shares(world, "zar-0", GROUP).produce(4)
     zar = TopicPartition("zar", 0)
     (unread,) = admin.share_group_offsets(GROUP)
-    assert (unread.partition, unread.start_offset, unread.lag) == (zar, None, None)
+    assert (unread.partition, unread.start_offset, unread.lag, unread.due_letters) == (zar, None, None, 0)
     consumer.fetch()
     consumer.acknowledge("zar-0", (0, 0, ACCEPT), (2, 2, ACCEPT))
     (read,) = admin.share_group_offsets(GROUP)
@@ -453,3 +453,16 @@ def test_the_offsets_of_a_share_group_are_seen_planned_moved_and_dropped(
     assert [(each.start_offset, each.lag) for each in admin.share_group_offsets(GROUP)] == [(3, 1)]
     admin.delete_share_group_offsets(GROUP, ["zar"])
     assert admin.share_group_offsets(GROUP) == []
+
+
+def test_dead_letters_that_cannot_be_written_are_counted(server: AdministeredServer, admin: Admin) -> None:
+    world = server.world
+    world.create_topic("dead", 1)
+    alter_shares(world, auto_offset_reset="earliest", dead_letter_topic="dead")
+    consumer = share_consumer(world, "a", "zar")
+    Shares(world, "zar-0", GROUP).produce(4)
+    consumer.fetch()
+    world.delete_topic("dead")
+    consumer.acknowledge("zar-0", (0, 0, ACCEPT), (1, 2, REJECT))
+    (waiting,) = admin.share_group_offsets(GROUP)
+    assert (waiting.start_offset, waiting.lag, waiting.due_letters) == (1, 3, 2)

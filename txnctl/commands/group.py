@@ -125,18 +125,22 @@ def describe(
 ) -> None:
     """Describe a group: its state, and its lag.
 
-    Names the transactions that its offsets wait for. JSON also has its members and offsets."""
+    Names the transactions that its offsets wait for, and counts dead letters that are not yet written. JSON also has
+    its members and offsets."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         group = group_there(admin, group_id)
         offsets = offset_rows(admin, group)
+    is_share = group.group_type == "share"
     facts = {
         **described(group),
         "lag_to_last_stable_offset": total(offsets, "lag_to_last_stable_offset"),
         "lag_to_high_watermark": total(offsets, "lag_to_high_watermark"),
         "waits_for": waiting_for(offsets),
+        "due_letters": total(offsets, "due_letters") if is_share else None,
     }
     if output is OutputFormat.TABLE:
-        print_facts({**facts, "members": len(group.members), "partitions": len(offsets)}, _FACTS)
+        columns = (*_FACTS, _DUE_LETTERS) if is_share else _FACTS
+        print_facts({**facts, "members": len(group.members), "partitions": len(offsets)}, columns)
     else:
         members = [member_row(member) for member in group.members]
         print_document({**facts, "members": members, "offsets": offsets}, output)
@@ -259,3 +263,4 @@ _FACTS = (
     Column("Records up to the end", "lag_to_high_watermark"),
     Column("Offsets wait for", "waits_for", mark=marked_if(CellMark.WARNING)),
 )
+_DUE_LETTERS = Column("Dead letters to be written", "due_letters", mark=marked_if(CellMark.WARNING))

@@ -69,7 +69,8 @@ def offset_rows(admin: sdk.Admin, group: sdk.GroupDescription) -> list[Row]:
     """Return a row for every partition where the group has an offset or a member.
 
     A row has the committed offset, the lag, the member that owns the partition, if there is only one, and the
-    transactions with pending offsets. In a share group, the start offset takes the place of a committed one."""
+    transactions with pending offsets. In a share group, the start offset takes the place of a committed one. Its
+    `due_letters` are dead letters that are not yet written."""
     if group.group_type == "share":
         return _share_rows(admin, group)
     lags = {each.offset.partition: each for each in admin.group_lag(group.group_id)}
@@ -91,6 +92,7 @@ def _share_rows(admin: sdk.Admin, group: sdk.GroupDescription) -> list[Row]:
                 "committed_offset": known.start_offset,
                 "lag_to_last_stable_offset": known.lag,
                 "lag_to_high_watermark": known.lag,
+                "due_letters": known.due_letters,
             }
         )
         rows.append({**_offset_row(name, None, owners.get(name), {}), **progress})
@@ -122,6 +124,7 @@ def _offset_row(
         "log_start_offset": None if lag is None else lag.log_start_offset,
         "last_stable_offset": None if lag is None else lag.last_stable_offset,
         "high_watermark": None if lag is None else lag.high_watermark,
+        "due_letters": None,
         "member_id": None if owner is None else owner.member_id,
         "client_id": None if owner is None else owner.client_id,
         "client_host": None if owner is None else owner.client_host,

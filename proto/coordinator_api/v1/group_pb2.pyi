@@ -1210,6 +1210,7 @@ class ShareGroupOffset(_message.Message):
     START_OFFSET_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
+    DUE_LETTERS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -1224,6 +1225,10 @@ class ShareGroupOffset(_message.Message):
     """Number of records from start_offset on that are not done, up to the end that the group may read. -1 if start_offset
     is.
     """
+    due_letters: _builtins.int
+    """Number of records that the group has given up, and whose letters are not yet in its dead-letter topic. They are not
+    delivered, and stay in flight until then.
+    """
     def __init__(
         self,
         *,
@@ -1236,10 +1241,11 @@ class ShareGroupOffset(_message.Message):
         start_offset: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         lag: _builtins.int = ...,
+        due_letters: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "lag", b"lag", "leader_epoch", b"leader_epoch", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_letters", b"due_letters", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "lag", b"lag", "leader_epoch", b"leader_epoch", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -186,11 +186,11 @@ def test_what_is_described_is_on_disk() -> None:
     found.produce(10)
     assert decisions.described(found.shard, found.key) is None
     found.ask(decisions.decide_initialize, key=found.key, state_epoch=4)
-    assert decisions.described(found.shard, found.key) == DescribedShare(UNRESOLVED, 4, 0, 0, 0, 0)
+    assert decisions.described(found.shard, found.key) == DescribedShare(UNRESOLVED, 4, 0, 0, 0, 0, 0)
     found.ask(decisions.decide_resolve_start, key=found.key, state_epoch=4, offset=0)
     found.acquire("a")
     found.acknowledge("a", (0, 1, [1]), (4, 5, [1]))
-    assert decisions.described(found.shard, found.key) == DescribedShare(2, 4, 0, 2, 6, 0)
+    assert decisions.described(found.shard, found.key) == DescribedShare(2, 4, 0, 2, 6, 0, 0)
 
 
 def test_groups_do_not_know_of_each_other() -> None:

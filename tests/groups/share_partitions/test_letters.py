@@ -50,6 +50,12 @@ class Office:
     def picture(self) -> str:
         return picture(self.shares.state)
 
+    @property
+    def due(self) -> dict[str, int]:
+        """Letters to be written, as an administrator sees them."""
+        described = self.world.ask(group_pb2.DescribeShareGroupOffsetsRequest(group_id=GROUP))
+        return {f"{each.topic}-{each.partition}": each.due_letters for each in described.offsets}
+
     def reject(self, first: int, last: int) -> None:
         """The member takes everything, and rejects these. Nothing else happens before the answer."""
         self.member.fetch()
@@ -209,9 +215,11 @@ def test_letters_wait_for_a_topic_that_was_deleted() -> None:
     assert office.picture == "0: !1 !1"
     office.world.pass_time(3 * RETRY_MS)
     assert office.delays == ["UNKNOWN_TOPIC_OR_PARTITION (3): there is no topic dead"] * 4
+    assert office.due == {"t-0": 2, "t-1": 0}
     office.world.create_topic("dead", 1)
     office.world.pass_time(RETRY_MS)
     assert [each.place for each in office.letters()] == [("t-0", 0), ("t-0", 1)]
+    assert office.due == {"t-0": 0, "t-1": 0}
     assert office.picture == "2:"
 
 

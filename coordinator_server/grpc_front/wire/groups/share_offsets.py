@@ -68,6 +68,7 @@ def _described(offsets: Sequence[DescribedOffset]) -> group_pb2.DescribeShareGro
             start_offset=each.start_offset,
             leader_epoch=each.leader_epoch,
             lag=each.lag,
+            due_letters=each.letters_due,
         )
         set_error(message, Method.DESCRIBE_SHARE_GROUP_OFFSETS, each.error)
     return response

@@ -247,10 +247,12 @@ class LetterWriter:
             self._look_again(step)
         elif isinstance(error, Refused | WorkerLost):
             self._pause(step.key, error)
+        elif isinstance(error, CoordinatorError):
+            # The store has failed, and the server ends. So nothing else is read for a letter.
+            self._busy.discard(step.key)
         else:
             self._end(step.key)
-            if not isinstance(error, CoordinatorError):
-                self._runtime.on_defect(error)
+            self._runtime.on_defect(error)
         return True
 
     def _pause(self, key: ShareKey, why: Exception | None = None) -> None:

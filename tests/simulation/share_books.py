@@ -37,6 +37,8 @@ class ShareBook:
     """Outcome of the transaction of each value that was written, or may have been."""
     deliveries: dict[Place, int] = field(default_factory=dict)
     """Greatest count that anybody was told."""
+    counted: dict[Place, tuple[int, object]] = field(default_factory=dict)
+    """Count of the newest delivery, and the shard that counted."""
     holds: dict[Place, Hold] = field(default_factory=dict)
     done: dict[Place, str] = field(default_factory=dict)
     """What was accepted or rejected, and answered."""
@@ -46,6 +48,8 @@ class ShareBook:
     """Records with a reject that was sent, answered or not."""
     given_up: set[Place] = field(default_factory=set)
     """What was delivered as often as the group allows, as the server has it."""
+    unended: set[Place] = field(default_factory=set)
+    """Records of transactions that are open, as far as their writer knows."""
     delivered: int = 0
 
     def copy(self) -> ShareBook:
@@ -54,10 +58,12 @@ class ShareBook:
             dict(self.values),
             dict(self.deliveries),
             {},
+            {},
             dict(self.done),
             set(self.asked),
             set(self.rejected),
             set(self.given_up),
+            set(self.unended),
             self.delivered,
         )
 
@@ -66,12 +72,18 @@ class ShareBook:
         known = book.copy()
         self.deliveries, self.holds, self.done = known.deliveries, known.holds, known.done
         self.asked, self.rejected, self.given_up = known.asked, known.rejected, known.given_up
+        self.counted, self.unended = known.counted, known.unended
 
     def deliver(self, place: Place, count: int, hold: Hold, now_ms: int) -> None:
         """A worker is given a record."""
         before = self.holds.get(place)
         require(place not in self.done, f"I9: {place} was {self.done.get(place)} and comes again to {hold.worker}")
         require(count <= DELIVERIES_MAX, f"I9: {place} is delivered for the {count}th time")
+        require(place not in self.unended, f"I9: {place} is delivered, and its transaction is open or aborted")
+        last_count, shard = self.counted.get(place, (0, hold.shard))
+        # What a shard had only in memory ends with it, and so do counts.
+        require(shard is not hold.shard or count > last_count, f"I9: {place} is delivered twice with the count {count}")
+        self.counted[place] = count, hold.shard
         if before is not None and before.shard is hold.shard and now_ms < before.until_ms:
             require(before.worker == "", f"I9: {place} is held by {before.worker} and comes to {hold.worker}")
         self.deliveries[place] = max(count, self.deliveries.get(place, 0))
@@ -89,6 +101,12 @@ class ShareBook:
             self.holds.pop(place, None)
             return None
         return hold
+
+    def wait(self, place: Place, hold: Hold, foreign: Hold | None, now_ms: int) -> None:
+        """A transaction has acknowledged a record, which comes to no worker before its end. `foreign`: as `finish`."""
+        stands = foreign is not None and self.holds.get(place) is foreign and now_ms < foreign.until_ms
+        require(not stands, f"I9: {place} is acknowledged in {hold.worker}, and {foreign} holds it")
+        self.holds[place] = hold
 
     def finish(self, place: Place, how: str, foreign: Hold | None, now_ms: int) -> None:
         """An outcome was acknowledged. `foreign`: the hold of another worker, when it was asked for."""

@@ -7,14 +7,18 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
-from coordinator_runtime.decision import ArmTimer, Decision
+from coordinator_runtime.decision import ArmTimer, Decision, Operation
 from coordinator_runtime.pending import settled
+from coordinator_runtime.ports import OutcomeNumber
 from coordinator_runtime.record_log import LogBatches
-from group_coordinator.share_partitions import decisions, draft, fetching, letter_writer, rules, service, shard
+from group_coordinator.share_partitions import decisions, draft, fetching, letter_writer, places, rules, service, shard
 from group_coordinator.share_partitions.draft import Draft, Run
 from group_coordinator.share_partitions.rules import Content, Read
 from group_coordinator.share_partitions.state import RecordState
+from partition_log import record_log
+from partition_log.state import Isolation
 from tests.simulation.mutant import Mutant
+from txn_coordinator.verifier import CoordinatorVerifier
 
 _SHARING: Final = {"share_weight": 80.0}
 _CRASHING: Final = {"crash_weight": 2.0, "flush_weight": 4.0}
@@ -96,6 +100,41 @@ def give_up_without_letter(give_up: Any, self: Draft, run: Run, reason: Any, *, 
     give_up(self, run, reason, has_letters=has_letters and reason is not draft.ArchiveReason.REJECTED)
 
 
+def raise_no_count(_take: Any, self: Any, run: Run, content: Content) -> None:
+    if content is Content.RECORDS:
+        self._draft.hold(run, self._number, run.deliveries)
+        self.count += run.end_offset - run.first_offset
+        self._note(run.first_offset, run.end_offset, run.deliveries)
+
+
+def never_end_a_lock(_decide: Any, *_args: Any, **_kwargs: Any) -> Decision:
+    return Decision()
+
+
+def read_what_is_open(_isolation: Any, *, is_committed: bool) -> Isolation:
+    del is_committed
+    return Isolation.READ_UNCOMMITTED
+
+
+def settle_nothing(_decide: Any, *_args: Any, **_kwargs: Any) -> Decision:
+    return Decision()
+
+
+def take_late_acknowledgements(
+    add: Any, self: CoordinatorVerifier, membership: Any, shares: Any, then: Any, **kwargs: Any
+) -> Any:
+    operation = add(self, membership, shares, then, **kwargs)
+
+    def decide(shard_: Any, turn: Any) -> Decision:
+        try:
+            made: Decision = operation.decide(shard_, turn)
+        except Refused:
+            made = then(OutcomeNumber(shard_.key.number, 0))
+        return made
+
+    return Operation(operation.shard, decide)
+
+
 SHARES: Final = (
     Mutant(
         "forget_what_was_acknowledged",
@@ -167,6 +206,36 @@ SHARES: Final = (
         "give_up_without_letter",
         "a rejected record has no letter",
         ((Draft, "give_up", give_up_without_letter),),
+        _SHARING,
+    ),
+    Mutant(
+        "raise_no_count",
+        "a delivery is not counted",
+        ((rules._Taking, "_take_again", raise_no_count),),
+        _SHARING,
+    ),
+    Mutant(
+        "never_end_a_lock",
+        "a member keeps records beyond the end of its locks",
+        ((decisions, "decide_lock_due", never_end_a_lock),),
+        _SHARING,
+    ),
+    Mutant(
+        "read_what_is_open",
+        "records of open transactions are delivered to a group that reads committed ones",
+        ((record_log, "_isolation", read_what_is_open),),
+        _SHARING,
+    ),
+    Mutant(
+        "settle_nothing",
+        "the end of a transaction leaves its acknowledged records pending",
+        ((places, "decide_marker", settle_nothing),),
+        _SHARING,
+    ),
+    Mutant(
+        "take_late_acknowledgements",
+        "an acknowledgement after the end of its transaction leaves a record pending",
+        ((CoordinatorVerifier, "add_shares", take_late_acknowledgements),),
         _SHARING,
     ),
 )

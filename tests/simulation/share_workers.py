@@ -1,7 +1,7 @@
-"""Workers of a share group in the storm: they come, fetch, acknowledge or not, and die.
+"""Workers of a share group in the storm: they come, fetch, acknowledge or not, also in transactions, and die.
 
-A writer of its own feeds them transactions, some of which it aborts. After the calm every committed record is done: it
-was accepted, or it has one letter in the dead-letter topic, or it was deleted.
+A writer of its own feeds them transactions. Some stay open for a while, and some are aborted. After the calm every
+committed record is done: it was accepted, or it has one letter in the dead-letter topic, or it was deleted.
 
 Source: spec groups 6.1-6.3; 10.5, I9; decision 61.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import SharePartition
 from partition_log.requests import DeleteRecords, RecordsToDelete
+from partition_log.state import Isolation
 from tests.harness.calls import called, partition_name
 from tests.harness.dead_letters import letters_in
 from tests.harness.entries import LogEntry
@@ -36,6 +38,7 @@ from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.share_consumers import response_of
 from tests.harness.world import TransactContents, World
 from tests.simulation.share_books import DELIVERIES_MAX, LOCK_MS, SESSION_MS, Hold, Place, ShareBook
+from tests.simulation.share_transactions import WorkerTransactions
 from tests.simulation.told import require
 from txn_coordinator.state import Identity
 
@@ -56,6 +59,7 @@ _ACTS: Final = 3
 _ACCEPT, _RELEASE, _REJECT = 1, 2, 3
 _REJOIN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
 _NO_SESSION: Final = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
+_ENDED_LATER: Final = "ended later"
 _ROUNDS_MAX: Final = 80
 _ROUND_MS: Final = 300
 _CRASH_SHARE: Final = 0.3
@@ -71,10 +75,12 @@ class Worker:
         self._lives = 0
         self._waiting: Pending[Any] | None = None
         self._asked = 0
+        self.transactions = WorkerTransactions(around, GROUP, number)
         self._start_over()
 
     def _start_over(self) -> None:
         self._around.book.let_go(self.name)
+        self.transactions.start_over()
         self._lives += 1
         self.member_epoch = 0
         self.session_epoch = 0
@@ -102,11 +108,12 @@ class Worker:
                 self.beat,
                 self.fetch,
                 self.acknowledge,
+                partial(self.transactions.act, self),
                 self._close,
                 self._leave,
                 self.die,
             ]
-            rng.choices(acts, [5, 10, 6, 0.5, 0.5, 0.7])[0]()
+            rng.choices(acts, [5, 10, 6, 10 if self.held else 3, 0.5, 0.5, 0.7])[0]()
 
     def die(self) -> None:
         self._drop()
@@ -119,6 +126,12 @@ class Worker:
         self._asked += 1
         self._waiting = None
         self.session_epoch = 0
+        self.held.clear()
+        self.transactions.forsaken()
+
+    def lose_an_answer(self) -> None:
+        """Go on without what an answer has brought."""
+        self._give_up()
         self.held.clear()
 
     def _give_up(self) -> None:
@@ -176,7 +189,7 @@ class Worker:
         else:
             for (partition, offset), kind in outcomes.items():
                 chosen.setdefault(partition, {})[offset] = kind
-                self._note_asked((partition, offset), kind)
+                self.note_asked((partition, offset), kind)
         request = share_pb2.ShareAcknowledgeRequest(
             group_id=GROUP,
             member_id=self.name,
@@ -200,13 +213,15 @@ class Worker:
         for place in [place for place in self.held if rng.random() < 0.6]:
             kind = rng.choices((_ACCEPT, _RELEASE, _REJECT), (6, 2, 1))[0]
             chosen.setdefault(place[0], {})[place[1]] = kind
-            self._note_asked(place, kind)
+            self.note_asked(place, kind)
         return chosen
 
-    def _note_asked(self, place: Place, kind: int) -> None:
+    def note_asked(self, place: Place, kind: int) -> Hold | None:
+        """Give the record up. Return the hold of another worker on it."""
         self.held.pop(place, None)
         foreign = self._around.book.ask(self.name, place, is_accepted=kind == _ACCEPT, is_rejected=kind == _REJECT)
         self._foreign = {**self._foreign, place: foreign}
+        return foreign
 
     def _ask(self, request: Message, hears: Callable[[Any], None]) -> None:
         self._asked += 1
@@ -291,7 +306,8 @@ class ShareWorkers:
         self._identity: Identity | None = None
         self._writing: Pending[Any] | None = None
         self._written = 0
-        self._unacknowledged: set[str] = set()
+        self._open: set[Place] = set()
+        """Records of the transaction that the writer has open."""
         if is_wanted:
             # Every record has a key of its own, so compaction removes aborted ones and markers alone.
             world.create_topic(TOPIC, len(PARTITIONS), config=UNREADABLE_PAYLOADS | _COMPACTED)
@@ -355,6 +371,7 @@ class ShareWorkers:
         """The server is another process now: no worker holds anything."""
         self.book.holds.clear()
         self._writing = self._identity = None
+        self._open = set()
         for worker in self._workers:
             worker.forsaken()
 
@@ -367,8 +384,14 @@ class ShareWorkers:
             self._writing = started = self.world.init(_WRITER)
             started.on_settled(self._on_started)
             return
+        if self._open:
+            self._end_open(self._identity)
+            return
         self._written += 1
         values = [f"{self._written}.{number}" for number in range(self.rng.choice((1, 2, 5)))]
+        if self.rng.random() < 0.3:
+            self._write_open(self._identity, values)
+            return
         outcome = self.rng.choices((Outcome.COMMIT, Outcome.ABORT), (4, 1))[0]
         self.book.values.update(dict.fromkeys(values, outcome.name))
         contents = TransactContents(batches=[(self.rng.choice(PARTITIONS), values, 0)])
@@ -376,6 +399,35 @@ class ShareWorkers:
         context = CallContext(request_id=self._written.to_bytes(16, "big"))
         self._writing = written = self.world.transact(_WRITER, identity, contents, outcome, context)
         written.on_settled(self._on_written)
+
+    def _write_open(self, identity: Identity, values: list[str]) -> None:
+        """Write into a transaction that stays open for some time. The log says how it ended."""
+        self.book.values.update(dict.fromkeys(values, _ENDED_LATER))
+        partition = self.rng.choice(PARTITIONS)
+        self._writing = written = self.world.produce(_WRITER, identity, partition, values, sequence=0)
+
+        def answered(done: Pending[Any]) -> None:
+            if done is not self._writing:
+                return
+            if done.error is not None or done.result().error is not None:
+                self._identity = None
+                return
+            first_offset = done.result().base_offset
+            self._open = {(partition, first_offset + number) for number in range(len(values))}
+            self.book.unended |= self._open
+
+        written.on_settled(answered)
+
+    def _end_open(self, identity: Identity) -> None:
+        outcome = self.rng.choices((Outcome.COMMIT, Outcome.ABORT), (4, 1))[0]
+        self.book.unended -= self._open
+        self._open, self._identity = set(), None
+        self._writing = ended = self.world.end(_WRITER, identity, outcome)
+        ended.on_settled(self._on_ended)
+
+    def _on_ended(self, ended: Pending[Any]) -> None:
+        if ended is self._writing and ended.error is None:
+            self._identity = ended.result().next_identity
 
     def _on_started(self, started: Pending[Identity]) -> None:
         if started is self._writing and started.error is None:
@@ -401,6 +453,11 @@ class ShareWorkers:
         self.world.settle()
         self.world.tick(10 * SESSION_MS)
         self.world.settle()
+        # Newer instances abort what is open.
+        for name in (_WRITER, *(worker.transactions.transactional_id for worker in self._workers)):
+            self.world.init(name)
+            self.world.settle()
+        self._check_locks()
         if self.rng.random() < _CRASH_SHARE:
             self._crash_before_letters(self._workers[0], crash)
         for _ in range(_ROUNDS_MAX):
@@ -422,6 +479,21 @@ class ShareWorkers:
         for partition in PARTITIONS:
             share = self._share(partition)
             require(share is None or not share.letters_due, f"{partition} waits for letters that the load forgot")
+
+    def _check_locks(self) -> None:
+        """A worker that lives, and has lost an answer, holds nothing once the locks have ended."""
+        worker = self._workers[0]
+        for act in (worker.beat, lambda: worker.fetch(acks=False), worker.lose_an_answer):
+            act()
+            self.world.settle()
+        for _ in range(LOCK_MS // _ROUND_MS + 1):
+            self.world.tick(_ROUND_MS)
+            worker.beat()
+            self.world.settle()
+        for partition in PARTITIONS:
+            shard = self.shard(partition)
+            held = 0 if shard is None else sum(share.held_count for _key, share in shard.of_group(GROUP))
+            require(not held, f"I9: the locks of {partition} have ended, and {held} records are held")
 
     def _round(self) -> bool:
         """Everybody works for some time. Return True once there is nothing left."""
@@ -473,18 +545,26 @@ class ShareWorkers:
             require(self.book.may_have_letter(place), f"{place} has a letter, and was not given up")
         for partition in PARTITIONS:
             reading = self._reading(partition)
+            committed = self._committed(partition)
             for entry in reading.entries:
                 # Batches come whole, also the one in which the log begins.
                 if entry.offset >= reading.log_start_offset:
-                    self._check_entry(partition, entry, letters)
+                    self._check_entry(partition, entry, letters, committed)
 
-    def _check_entry(self, partition: str, entry: LogEntry, letters: Counter[Place]) -> None:
+    def _committed(self, partition: str) -> set[int]:
+        """Offsets of the committed records."""
+        found = self.world.read(partition, fetch_offset=self._log_start(partition), isolation=Isolation.READ_COMMITTED)
+        return {entry.offset for entry in found.entries}
+
+    def _check_entry(self, partition: str, entry: LogEntry, letters: Counter[Place], committed: set[int]) -> None:
         place = (partition, entry.offset)
         is_delivered = place in self.book.deliveries
         if entry.marker is not None:
             require(not is_delivered, f"I9: the marker at {place} was delivered")
             return
         outcome = self.book.values[entry.value]
+        if outcome == _ENDED_LATER and entry.offset not in committed:
+            outcome = Outcome.ABORT.name
         if outcome == Outcome.ABORT.name:
             require(not is_delivered, f"I9: {entry.value} at {place} was aborted, and delivered")
         else:

@@ -11,6 +11,7 @@ from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
+from group_coordinator.share_partitions import letter_writer
 from group_coordinator.share_partitions.draft import LetterEnd
 from group_coordinator.share_partitions.events import LettersDelayed, LettersDropped, RecordsArchived
 from group_coordinator.share_partitions.letter_writer import LETTERS_MAX, RETRY_MS
@@ -250,6 +251,20 @@ def test_the_topic_at_the_acquisition_decides_whether_there_is_a_letter() -> Non
     office.member.acknowledge("t-0", (0, 0, REJECT))
     office.world.settle()
     assert (office.places, office.picture) == (NO_LETTER, "1:")
+
+
+def test_no_other_letter_is_begun_once_the_disk_fails_under_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letter_writer, "_AT_ONCE_MAX", 1)
+    office = Office(1)
+    Shares(office.world, "t-1", GROUP).produce(1)
+    office.member.fetch()
+    office.member.acknowledging({"t-0": [(0, 0, REJECT)], "t-1": [(0, 0, REJECT)]})
+    office.world.flush()
+    assert office.world.undurable_groups, "the first letter is being written"
+    office.world.fail_disk()
+    office.world.settle()
+    office.world.pass_time(RETRY_MS)
+    assert office.places == [("t-0", 0), ("t-1", 0)]
 
 
 def test_a_full_disk_delays_letters() -> None:

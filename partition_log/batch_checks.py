@@ -96,10 +96,6 @@ ITEMS_EXPLAINED_MAX: Final = 1 << 17
 """Largest number of Kafka's records and headers in which the worker looks for the reason of a refusal by the compiled
 function. As many take 0.15 s."""
 
-_KEYLESS: Final = (
-    "a compacted topic takes no record without a key: give each record of the batch a key, and send it again"
-)
-
 _RECORD_BEGINS: Final = (b"\n", b"\x8a")
 _HEADER_BEGINS: Final = (b'"', b"\xa2")
 """Possible first bytes of a record and of a header. A writer may use more than one byte for the tag."""
@@ -118,6 +114,18 @@ class CheckEnd(StrEnum):
     REFUSED = "refused"
     LOST = "lost"
     NO_ROOM = "no_room"
+
+
+class KeylessRecords(Refused):
+    """Refusal of a batch by a compacted topic, since records in it have no key. Source: KIP-467."""
+
+    def __init__(self, places: tuple[int, ...]) -> None:
+        super().__init__(
+            ErrorCode.INVALID_RECORD,
+            "a compacted topic takes no record without a key: give each record of the batch a key, and send it again",
+        )
+        self.places = places
+        """Their places in the batch, from 0 on; empty for encodings other than Kafka's."""
 
 
 class BatchChecks:
@@ -231,13 +239,13 @@ class BatchChecks:
         """Check that every record has a key, after any other check."""
         is_small = header.record_count <= KEYS_HERE_MAX and len(payload) <= PLAIN_HERE_BYTES_MAX
         if check is None and is_small and header.compression is _PLAIN:
-            why = why_keyless(unread(header, payload))
-            if why:
-                raise _refused(why)
+            keyless = keyless_records(unread(header, payload))
+            if keyless is not None:
+                raise KeylessRecords(keyless)
             return None
         if check is None:
-            return self._check_by_worker(header, payload, may_wait=may_wait, look=why_keyless)
-        return check.then(lambda _checked: self._check_by_worker(header, payload, may_wait=True, look=why_keyless))
+            return self._check_by_worker(header, payload, may_wait=may_wait, look=keyless_records)
+        return check.then(lambda _checked: self._check_by_worker(header, payload, may_wait=True, look=keyless_records))
 
     def _check_kafka(
         self, header: BatchHeader, payload: bytes, offsetless: OffsetlessBatch, found: int | None, *, may_wait: bool
@@ -289,12 +297,12 @@ class BatchChecks:
         self.waiting_bytes -= size
         self.waiting_batches -= 1
 
-    def _judge(self, why: str | None) -> None:
-        self.ended[CheckEnd.REFUSED if why else CheckEnd.TAKEN] += 1
-        if why:
-            raise _refused(why)
+    def _judge(self, why: WhyRefused | None) -> None:
+        self.ended[CheckEnd.TAKEN if why is None else CheckEnd.REFUSED] += 1
+        if why is not None:
+            raise _unreadable(why) if isinstance(why, str) else KeylessRecords(why)
 
-    def _lost(self, error: Exception) -> str | None:
+    def _lost(self, error: Exception) -> WhyRefused | None:
         if isinstance(error, WorkerLost):
             self.ended[CheckEnd.LOST] += 1
             raise Refused(
@@ -307,8 +315,11 @@ Unread = tuple[int, int, int, int, bytes]
 """Encoding, compression, record count, last offset delta and payload: plain values, for another process."""
 
 
-LookAtPayload = Callable[[Unread], str | None]
-"""Function that returns the reason for a refusal of a payload."""
+WhyRefused = str | tuple[int, ...]
+"""Reason for a refusal of a payload: words, or the places of records without a key."""
+
+LookAtPayload = Callable[[Unread], WhyRefused | None]
+"""Function that returns the reason for a refusal of a payload; None if there is none."""
 
 
 def unread(header: BatchHeader, payload: bytes) -> Unread:
@@ -339,15 +350,16 @@ def why_unreadable(argument: Unread, examine: ExamineBatch = examine_batch) -> s
     return None if found == record_count else _wrong_count(record_count, found)
 
 
-def why_keyless(argument: Unread) -> str | None:
-    """Return the reason for the refusal of a payload by a compacted topic: a record without a key. None if there is no
-    such record, or the payload cannot be read. A module-level function, so that another process can run it."""
+def keyless_records(argument: Unread) -> tuple[int, ...] | None:
+    """Return the places of the records without a key, which a compacted topic refuses. They are empty for encodings
+    other than Kafka's, whose clients ask for no places. None if there is no such record, or the payload cannot be read.
+    A module-level function, so that another process can run it."""
     encoding, compression, _record_count, _last_offset_delta, payload = argument
     try:
         plain = unpack_as(Encoding(encoding), payload, Compression(compression))
         if encoding == _KAFKA:
-            is_keyless = any(record[2] is None for record in decode_kafka_records(plain, 0))
-        elif encoding in _OF_RECORDS:
+            return tuple(at for at, record in enumerate(decode_kafka_records(plain, 0)) if record[2] is None) or None
+        if encoding in _OF_RECORDS:
             is_keyless = any(
                 record[2] is None for piece in record_pieces(plain) for record in placed_records_of(piece, 0)
             )
@@ -355,7 +367,7 @@ def why_keyless(argument: Unread) -> str | None:
             is_keyless = arrow_buffers(plain, has_deltas=encoding in ENCODINGS_WITH_DELTAS).null_counts[0] > 0
     except (NotUnpackable, NotKafkaRecords, NotRecords, NotArrow, ValueError):
         return None
-    return _KEYLESS if is_keyless else None
+    return () if is_keyless else None
 
 
 def _why_no_records(plain: bytes, record_count: int, deltas_end: int | None) -> str | None:
@@ -441,10 +453,6 @@ def _no_arrow(error: NotArrow) -> str:
 
 def _wrong_count(record_count: int, found: int | None) -> str:
     return f"the batch says that it holds {record_count} records and holds {found}"
-
-
-def _refused(why: str) -> Refused:
-    return Refused(ErrorCode.INVALID_RECORD, why) if why == _KEYLESS else _unreadable(why)
 
 
 def _unreadable(why: str) -> Refused:

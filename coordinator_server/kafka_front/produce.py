@@ -3,7 +3,8 @@
 Every acknowledged batch is durable, whether the client asks for `acks` of 1 or of all. A client that asks for none gets
 no answer, and learns of a failure by the end of its connection.
 
-Source: KIP-98, KIP-467 (error messages), KIP-516 (topic ids), KIP-890; Kafka's `KafkaApis.handleProduceRequest`.
+Source: KIP-98, KIP-467 (error messages, and places of refused records), KIP-516 (topic ids), KIP-890; Kafka's
+`KafkaApis.handleProduceRequest`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from coordinator_server.kafka_front.messages.produce_request import (
     ProduceRequest,
 )
 from coordinator_server.kafka_front.messages.produce_response import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
 from coordinator_server.kafka_front.partitions import ANY_PARTITION, answered, impossible
+from partition_log.batch_checks import KeylessRecords
 from partition_log.requests import Produce, ProduceResult
 from partition_log.service import LogService
 
@@ -159,5 +162,13 @@ def _partition_response(index: int, exchange: KafkaExchange, result: ProduceResu
         exchange.code(error),
         _NO_OFFSET,
         log_start_offset=result.log_start_offset if is_forgotten else _NO_OFFSET,
+        record_errors=_record_errors(error),
         error_message=error.message,
     )
+
+
+def _record_errors(error: CoordinatorError) -> Sequence[BatchIndexAndErrorMessage]:
+    """Return the records because of which a batch was refused, if it is known which these are."""
+    if not isinstance(error, KeylessRecords):
+        return ()
+    return [BatchIndexAndErrorMessage(place, "the record has no key") for place in error.places]

@@ -130,9 +130,9 @@ class KafkaLog:
         self._caller = caller or KafkaCaller(world)
         self._topic_ids: dict[str, bytes] = {}
 
-    def create_topic(self, name: str = "t", partition_count: int = 1) -> None:
+    def create_topic(self, name: str = "t", partition_count: int = 1, **config: str) -> None:
         """Create a topic with checked payloads."""
-        command = CreateTopics([NewTopic(name, partition_count)])
+        command = CreateTopics([NewTopic(name, partition_count, config)])
         created = self._world.inside.topics.create_topics(command, ANYBODY)
         self._world.settle()
         self._topic_ids[name] = created.result()[0].topic_id

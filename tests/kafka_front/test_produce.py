@@ -168,6 +168,17 @@ def test_a_batch_that_no_client_may_send_is_refused(log: KafkaLog, records: memo
     assert log.read() == []
 
 
+@pytest.mark.parametrize("version", [8, SERVED[-1]])
+@pytest.mark.parametrize("count", [2, 300])
+def test_a_compacted_topic_names_the_records_without_a_key(log: KafkaLog, version: int, count: int) -> None:
+    log.create_topic("keys", cleanup_policy="compact")
+    rows = [ROW, (None, *ROW[1:])] * count
+    refused = log.produce(memoryview(kafka_batch(kafka_payload(rows), 2 * count)), "keys-0", version=version)
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [each.batch_index for each in refused.record_errors] == list(range(1, 2 * count, 2))
+    assert log.read("keys-0") == []
+
+
 def test_zstd_is_for_clients_of_version_7_and_later(log: KafkaLog) -> None:
     records = batch("a", compression=Compression.ZSTD)
     assert log.produce(records, version=6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -1,4 +1,4 @@
-"""A client of others: librdkafka goes through transactions, groups and fencing, on a server process."""
+"""A client of others: librdkafka goes through transactions, groups, fencing and a share group, on a server process."""
 
 from __future__ import annotations
 
@@ -33,5 +33,7 @@ def test_a_pipeline_runs_with_librdkafka(tmp_path: Path) -> None:
         "ok offsets in a transaction",
         "ok a zombie is fenced",
         "ok the consumer protocol (KIP-848)",
+        "ok a share group: accept, release, reject (KIP-932)",
+        "ok a share group: implicit acknowledgements",
         "ok watermarks, offsets by time, deletion",
     ]

@@ -9,7 +9,15 @@ import sys
 import time
 import uuid
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    AcknowledgeType,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = sys.argv[1]
@@ -99,10 +107,77 @@ def move_offsets(reader: Consumer, orders: str, totals: str) -> None:
     step("a zombie is fenced")
 
 
+def share_consumer(mode: str, topic: str) -> ShareConsumer:
+    made = ShareConsumer(
+        {"bootstrap.servers": BOOTSTRAP, "group.id": f"workers-{RUN}", "share.acknowledgement.mode": mode}
+    )
+    made.subscribe([topic])
+    return made
+
+
+def write(topic: str, *values: str) -> None:
+    plain = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True})
+    for value in values:
+        plain.produce(topic, value=value)
+    assert plain.flush(STEP_S_MAX) == 0
+
+
+def taken(worker: ShareConsumer, topic: str, first: str) -> list[Message]:
+    """Write values until one of them comes: a new share group begins at the end of the topic."""
+    until = time.monotonic() + STEP_S_MAX
+    while time.monotonic() < until:
+        write(topic, first)
+        found = list(worker.poll(1.0))
+        if found:
+            return found
+    raise AssertionError("the share group never began")
+
+
+def share_groups(jobs: str) -> None:
+    """Take records one by one, and give each an outcome (KIP-932)."""
+    worker = share_consumer("explicit", jobs)
+    for each in taken(worker, jobs, "begin"):
+        worker.acknowledge(each)
+    write(jobs, *(f"job-{number}" for number in range(30)))
+    outcomes = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
+    counts: dict[str, int] = {}
+    until = time.monotonic() + STEP_S_MAX
+    while sum(counts.values()) < 40 and time.monotonic() < until:
+        for each in worker.poll(1.0):
+            assert each.error() is None, each.error()
+            value = each.value().decode()
+            if value == "begin":
+                worker.acknowledge(each)
+                continue
+            counts[value] = counts.get(value, 0) + 1
+            worker.acknowledge(each, AcknowledgeType.ACCEPT if counts[value] > 1 else outcomes[int(value[4:]) % 3])
+        errors = [error for error in worker.commit_sync(STEP_S_MAX).values() if error is not None]
+        assert not errors, errors
+    assert counts == {f"job-{number}": 2 if number % 3 == 1 else 1 for number in range(30)}, counts
+    worker.close()
+    step("a share group: accept, release, reject (KIP-932)")
+
+    implicit = share_consumer("implicit", jobs)
+    write(jobs, *(f"more-{number}" for number in range(10)))
+    values: list[str] = []
+    until = time.monotonic() + STEP_S_MAX
+    while len(values) < 10 and time.monotonic() < until:
+        values += [each.value().decode() for each in implicit.poll(1.0)]
+    assert sorted(values) == [f"more-{number}" for number in range(10)], values
+    # A consumer that closes leaves before it acknowledges, and then it is too late.
+    assert not any(implicit.commit_sync(STEP_S_MAX).values())
+    implicit.close()
+    again = share_consumer("implicit", jobs)
+    late = [each.value() for each in again.poll(3.0)]
+    assert not late, late
+    again.close()
+    step("a share group: implicit acknowledgements")
+
+
 def main() -> None:
-    orders, totals = f"orders-{RUN}", f"totals-{RUN}"
+    orders, totals, jobs = f"orders-{RUN}", f"totals-{RUN}", f"jobs-{RUN}"
     admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
-    for created in admin.create_topics([NewTopic(orders, 3, 1), NewTopic(totals, 1, 1)]).values():
+    for created in admin.create_topics([NewTopic(orders, 3, 1), NewTopic(totals, 1, 1), NewTopic(jobs, 2, 1)]).values():
         created.result(STEP_S_MAX)
     assert len(admin.list_topics(timeout=STEP_S_MAX).topics[orders].partitions) == 3
     step("create topics")
@@ -148,6 +223,8 @@ def main() -> None:
     again.close()
     step("the consumer protocol (KIP-848)")
 
+    share_groups(jobs)
+
     low, high = consumer("x").get_watermark_offsets(TopicPartition(orders, 0), STEP_S_MAX)
     assert low == 0
     assert high > 40
@@ -155,7 +232,7 @@ def main() -> None:
         [TopicPartition(orders, 0, int(time.time() * 1000) + 3_600_000)], STEP_S_MAX
     )
     assert by_time[0].offset in (-1, high), by_time
-    for deleted in admin.delete_topics([orders, totals]).values():
+    for deleted in admin.delete_topics([orders, totals, jobs]).values():
         deleted.result(STEP_S_MAX)
     step("watermarks, offsets by time, deletion")
 

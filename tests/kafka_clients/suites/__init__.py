@@ -12,6 +12,7 @@ SUITES: Final[tuple[Suite, ...]] = (
     kgo.SUITE,
     kafka_integration.SUITE,
     kafka_integration.REQUESTS,
+    kafka_integration.SHARES,
     kafka_tools.SUITE,
     streams.SUITE,
     *librdkafka.SUITES,

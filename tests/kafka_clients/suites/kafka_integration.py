@@ -6,6 +6,7 @@ counts.
 
 from __future__ import annotations
 
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.kafka_clients.suites.java import KAFKA_VERSION, run_class
 
 _CLIENTS: Final = "org.apache.kafka.clients."
 _SERVER: Final = "kafka."
-_CLASS_S_MAX: Final = 1_200
+_CLASS_S_MAX: Final = 3_600
 _TEST_S_MAX: Final = 90
 _CONSOLE: Final = "org.junit.platform.console.ConsoleLauncher"
 _OPTIONS: Final = (
@@ -76,6 +77,14 @@ REQUEST_CLASSES: Final = (
 )
 """Classes with tests of the group coordinator by single requests, in all versions."""
 
+SHARE_CLASSES: Final = (
+    (_CLIENTS, "consumer.ShareConsumerTest"),
+    (_SERVER, "server.ShareFetchAcknowledgeRequestTest"),
+    (_SERVER, "server.ShareGroupDescribeRequestTest"),
+    (_SERVER, "server.ShareGroupHeartbeatRequestTest"),
+)
+"""Classes with tests of share consumers, and of their single requests."""
+
 _SETTINGS: Final[Mapping[str, Sequence[str]]] = {
     "TransactionsExpirationTest": ("transactional_id_expiration_ms=10000", "producer_id_expiration_ms=5000"),
     "producer.ProducerIdExpirationTest": ("transactional_id_expiration_ms=5000", "producer_id_expiration_ms=10000"),
@@ -83,8 +92,44 @@ _SETTINGS: Final[Mapping[str, Sequence[str]]] = {
         "group_consumer_heartbeat_interval_ms=500",
         "group_consumer_heartbeat_interval_ms_min=500",
     ),
+    "consumer.ShareConsumerTest": (
+        "group_share_record_lock_duration_ms=15000",
+        "group_share_partition_max_record_locks=10000",
+        "group_share_partition_max_record_locks_max=10000",
+    ),
 }
 """What a class sets for its brokers, by our names."""
+
+
+_OWN_SERVERS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    "consumer.ShareConsumerTest": {
+        "group_share_delivery_count_limit=2": ("testFetchWithThrottledDeliveryBatchesWithDecreasedDeliveryLimit",),
+        "group_share_delivery_count_limit=3": (
+            "testBehaviorOnDeliveryCountBoundary",
+            "testDynamicDeliveryCountLimitIncreaseAllowsMoreDeliveries",
+        ),
+        "group_share_delivery_count_limit=10": (
+            "testFetchWithThrottledDeliveryBatchesWithIncreasedDeliveryLimit",
+            "testFetchWithThrottledDeliveryValidateDeliveryCount",
+        ),
+        "group_share_size_max=3": ("testShareGroupMaxSizeConfigExceeded",),
+        "group_share_size_max=1 group_share_sessions_max=1": ("testShareGroupShareSessionCacheIsFull",),
+        "group_share_record_lock_duration_ms_min=12000 group_share_record_lock_duration_ms=12000": (
+            "testRenewAcknowledgementNoResultInPoll",
+        ),
+    },
+    "server.ShareFetchAcknowledgeRequestTest": {
+        "group_share_delivery_count_limit=2": ("testShareAcknowledgeRequestMaxDeliveryAttemptExhausted",),
+        "group_share_record_lock_duration_ms=15000": ("testShareFetchRequestPiggybackedAccept",),
+        "group_share_size_max=2 group_share_sessions_max=2": ("testShareSessionEvictedOnConnectionDrop",),
+    },
+    "server.ShareGroupHeartbeatRequestTest": {
+        "group_share_size_max=2": ("testShareGroupMaxSizeConfigExceeded",),
+        "group_share_heartbeat_interval_ms_min=500 group_share_heartbeat_interval_ms=500 "
+        "group_share_session_timeout_ms_min=501 group_share_session_timeout_ms=501": ("testMemberJoiningAndExpiring",),
+    },
+}
+"""Settings that tests of a class have besides, with these tests. They run on a server of their own."""
 
 
 def _run(place: Place) -> list[Case]:
@@ -95,15 +140,35 @@ def _run_requests(place: Place) -> list[Case]:
     return [case for name in REQUEST_CLASSES for case in _class_cases(place, _SERVER, name)]
 
 
+def _run_shares(place: Place) -> list[Case]:
+    return [case for package, name in SHARE_CLASSES for case in _class_cases(place, package, name)]
+
+
 def _class_cases(place: Place, package: str, name: str) -> list[Case]:
-    reports = place.directory / name
-    with place.another_server(_SETTINGS.get(name, ())) as address:
+    own = _OWN_SERVERS.get(name, {})
+    elsewhere = [f"--exclude-methodname={_pattern(test)}" for tests in own.values() for test in tests]
+    cases = _cases(place, package, name, elsewhere, _SETTINGS.get(name, ()))
+    for settings, tests in own.items():
+        alone = [f"--include-methodname={_pattern(test)}" for test in tests]
+        cases += _cases(place, package, name, alone, (*_SETTINGS.get(name, ()), *settings.split()))
+    return cases
+
+
+def _pattern(test: str) -> str:
+    return rf".*#{test}"
+
+
+def _cases(place: Place, package: str, name: str, filters: Sequence[str], settings: Sequence[str]) -> list[Case]:
+    """Run the tests of a class that pass the filters, on a server with these settings."""
+    reports = Path(tempfile.mkdtemp(prefix=name, dir=place.directory))
+    with place.another_server(settings) as address:
         finished = run_class(
             place,
             f"-Dbootstrap={address}",
             _CONSOLE,
             "execute",
             f"--select-class={package}{name}",
+            *filters,
             *_OPTIONS,
             f"--reports-dir={reports}",
             timeout_s=_CLASS_S_MAX,
@@ -145,6 +210,13 @@ REQUESTS: Final = Suite(
     f"{len(REQUEST_CLASSES)} classes that send single requests in all versions",
     _run_requests,
     settings=("group_consumer_assignment_interval_ms=0",),
+)
+SHARES: Final = Suite(
+    "kafka-shares",
+    "Kafka's share consumers",
+    KAFKA_VERSION,
+    f"{len(SHARE_CLASSES)} classes: ShareConsumerTest, and those that send its single requests",
+    _run_shares,
 )
 SUITE: Final = Suite(
     "kafka-integration",

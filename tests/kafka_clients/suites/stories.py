@@ -77,7 +77,7 @@ SUITES: Final = (
         "confluent-kafka",
         "confluent-kafka (librdkafka)",
         _pinned("confluent-kafka"),
-        "story of ours: transactions, groups, offsets in transactions, fencing, consumer protocol",
+        "story of ours: transactions, groups, offsets in transactions, fencing, consumer protocol, share groups",
         partial(_python_story, "confluent_story.py"),
     ),
     Suite(

@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
+import kafka.network.SocketServer;
 import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaApis;
@@ -49,6 +50,9 @@ final class OutsideBroker {
         Mockito.when(broker.config()).thenReturn(settings);
         Mockito.when(broker.metadataCache()).thenReturn(cache);
         Mockito.when(broker.groupCoordinator()).thenReturn(groups);
+        SocketServer sockets = Mockito.mock(SocketServer.class);
+        Mockito.when(sockets.boundPort(Mockito.any())).thenReturn(port);
+        Mockito.when(broker.socketServer()).thenReturn(sockets);
         KafkaApis apis = Mockito.mock(KafkaApis.class);
         Mockito.when(apis.isConsumerGroupProtocolEnabled()).thenReturn(true);
         Mockito.when(broker.dataPlaneRequestProcessor()).thenReturn(apis);
@@ -98,6 +102,7 @@ final class OutsideBroker {
                 })
                 .when(seen)
                 .createTopics(Mockito.any());
+        GroupSettings.note(seen, admin);
         return seen;
     }
 

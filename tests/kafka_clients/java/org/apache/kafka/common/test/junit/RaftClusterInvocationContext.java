@@ -11,6 +11,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
+import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.network.ListenerName;
@@ -124,6 +125,11 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         }
 
         @Override
+        public <K, V> Consumer<K, V> consumer(Map<String, Object> settings) {
+            return StateTopic.over(ClusterInstance.super.consumer(settings));
+        }
+
+        @Override
         public void start() {}
 
         @Override
@@ -159,8 +165,9 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override
         public void ensureConsistentMetadata() {}
 
-        /** Deletes all topics, and all groups but those whose members go on: their sessions end later. */
+        /** Deletes all topics, all settings of groups, and all groups but those whose members go on: their sessions end later. */
         private void deleteAll() throws Exception {
+            GroupSettings.restore(ADMIN);
             ADMIN.deleteTopics(ADMIN.listTopics().names().get()).all().get();
             for (GroupListing each : ADMIN.listGroups().all().get()) {
                 attempt(ADMIN.removeMembersFromConsumerGroup(each.groupId(), new RemoveMembersFromConsumerGroupOptions())

@@ -31,8 +31,16 @@ RECORDS: Final = 1_000
 _BATCHES: Final = 10
 _BATCH_RECORDS: Final = RECORDS // _BATCHES
 _PARTITIONS_PER_CALL: Final = 100
-_LOCK_MS: Final = 60_000
+_LOCK_MS: Final = 600_000
 _SHORT_LOCK_MS: Final = 15_000
+_SETTINGS: Final = {
+    "group_share_session_timeout_ms": 600_000,
+    "group_share_session_timeout_ms_max": 600_000,
+    "group_share_record_lock_duration_ms_max": 600_000,
+}
+"""Settings of the server: the member sends no heartbeat while it takes the records, however long a busy machine
+needs."""
+_WAIT_MS: Final = 500
 _ROUNDS_MAX: Final = 20_000
 _QUIET_ROUNDS: Final = 3
 
@@ -44,7 +52,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.share_turns", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--partitions", type=int, default=1_000, help="share partitions (default: %(default)s)")
     asked = parser.parse_args(arguments)
-    run_inside(lambda inside: _Story(inside, asked.partitions).tell())
+    run_inside(lambda inside: _Story(inside, asked.partitions).tell(), **_SETTINGS)
     return 0
 
 
@@ -63,6 +71,8 @@ class _Story:
         await self._join()
         await self._print("records handed out", self._take_all)
         await self._print("acknowledgements of single records", self._acknowledge)
+        await self._print("acknowledgements of a record of each partition in one call", self._acknowledge_all)
+        await self._print("a fetch that waits", self._wait_for_records)
         await self._print("descriptions of the group", self._describe)
         await self._print("the member leaves", self._leave)
         await self._configure(_SHORT_LOCK_MS)
@@ -163,6 +173,33 @@ class _Story:
             await self._ask(request, share.ShareAcknowledgeResponse)
             self._session_epoch += 1
         self._records -= self._partitions
+
+    async def _acknowledge_all(self) -> None:
+        """Accept one further record of each partition, all in one call."""
+        offset = RECORDS // 2 + 1
+        one = share.AcknowledgementBatch(first_offset=offset, last_offset=offset, types=[share.ACKNOWLEDGE_TYPE_ACCEPT])
+        request = share.ShareAcknowledgeRequest(
+            group_id=GROUP,
+            member_id=self._member_id,
+            session_epoch=self._session_epoch,
+            partitions=[
+                share.SharePartition(topic=TOPIC, partition=number, acknowledgements=[one])
+                for number in range(self._partitions)
+            ],
+        )
+        answer = await self._ask(request, share.ShareAcknowledgeResponse)
+        assert not any(each.error_code for each in answer.results), answer.results[0]
+        self._session_epoch += 1
+        self._records -= self._partitions
+
+    async def _wait_for_records(self) -> None:
+        """Wait until the time of a fetch is over, in all partitions."""
+        request = share.ShareFetchRequest(
+            group_id=GROUP, member_id=self._member_id, session_epoch=self._session_epoch, max_wait_ms=_WAIT_MS
+        )
+        answer = await self._ask(request, share.ShareFetchResponse)
+        assert not answer.results, answer.results[0]
+        self._session_epoch += 1
 
     async def _describe(self) -> None:
         await self._ask(group.ShareGroupDescribeRequest(group_ids=[GROUP]), group.ShareGroupDescribeResponse)

@@ -16,12 +16,20 @@ STEP_TIMER: Final = "answer_step"
 _numbers = count()
 
 
-def in_steps(runtime: Runtime, work: Generator[Pending[Any] | None, None, T]) -> Pending[T]:
-    """Run a generator to its end, the first step now and each further one in a later turn. One that follows a
-    yielded reply waits for that (`rounds.awaited`). The reply is its return value, or the error that it raises."""
+AnswerSteps = Generator[Pending[Any] | None, None, T]
+"""Work in steps, each of which ends with a yield. The next one comes once the yielded reply is settled, if any."""
+
+
+def in_steps(runtime: Runtime, work: AnswerSteps[T], *, outlives_caller: bool = False) -> Pending[T]:
+    """Run a generator to its end, the first step now and each further one in a later turn. The reply is its return
+    value, or the error that it raises.
+
+    A caller that gives up ends it between two steps. `outlives_caller`: it goes on then, because it changes something
+    that must not be left half done."""
     steps = _AnswerInSteps(runtime, work)
     reply = steps.reply
-    reply.on_cancel = steps.cancel
+    if not outlives_caller:
+        reply.on_cancel = steps.cancel
     steps.step()
     return reply
 
@@ -31,7 +39,7 @@ class _AnswerInSteps(Generic[T]):
 
     __slots__ = ("_key", "_runtime", "_work", "reply")
 
-    def __init__(self, runtime: Runtime, work: Generator[Pending[Any] | None, None, T]) -> None:
+    def __init__(self, runtime: Runtime, work: AnswerSteps[T]) -> None:
         self._runtime = runtime
         self._work = work
         self._key = (STEP_TIMER, next(_numbers))
@@ -39,18 +47,18 @@ class _AnswerInSteps(Generic[T]):
 
     def step(self) -> None:
         try:
-            waits_for = next(self._work)
+            before = next(self._work)
         except StopIteration as end:
             self._ended().succeed(end.value)
         except Exception as error:  # noqa: BLE001  the error is the reply, and is raised where it is awaited
             self._ended().fail(error)
         else:
-            if waits_for is None:
-                self._later()
+            if before is None:
+                self._go_on()
             else:
-                waits_for.on_settled(lambda _reply: self._later())
+                before.on_settled(lambda _before: self._go_on())
 
-    def _later(self) -> None:
+    def _go_on(self) -> None:
         if not self.reply.is_settled:
             self._runtime.arm(self._key, 0, self.step)
 

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.ports import PartitionName, PartitionRef
 from group_coordinator.share_partitions.fetching import FetchOutcome
+from group_coordinator.share_partitions.naming import Named
 from group_coordinator.share_partitions.requests import AcknowledgeResult, ShareFetchReply, ShareFetchResult
-from group_coordinator.share_partitions.rules import AckBatch
-
-
-class Named(NamedTuple):
-    """A partition of a request, and what was found under its name."""
-
-    name: PartitionName
-    batches: tuple[AckBatch, ...]
-    ref: PartitionRef | Refused
 
 
 def fetch_reply(named: Iterable[Named], acks: Iterable[AcknowledgeResult], found: FetchOutcome) -> ShareFetchReply:
-    """Return the results: partitions with acknowledgements, errors or records, first those of the request."""
+    """Return the results: the partitions that `named` has, in its order, then the others with errors or records."""
     fetched = {ordinal: ShareFetchResult(_name(ref), error) for ordinal, (ref, error) in found.errors.items()}
     for taken in found.taken:
         fetched[taken.ref.ordinal] = ShareFetchResult(_name(taken.ref), ranges=taken.ranges, batches=taken.batches)

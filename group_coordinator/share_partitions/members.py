@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from msgspec import Struct
 
 from coordinator_protocol.assignors.values import Share
@@ -25,7 +27,9 @@ class ShareMembership(Struct, frozen=True):
 
     def has(self, ref: PartitionRef) -> bool:
         """Return True if the member may fetch from a partition."""
-        return ref.partition in self.assigned.get(ref.topic_id, ())
+        partitions = self.assigned.get(ref.topic_id, ())
+        at = bisect_left(partitions, ref.partition)
+        return at < len(partitions) and partitions[at] == ref.partition
 
 
 def terms_of(settings: ShareSettings) -> Terms:

@@ -5,7 +5,7 @@ Source: spec groups 6.2 (Admin); KIP-932, KIP-1226 (lag).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -26,9 +26,10 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.stepping import in_steps
+from coordinator_runtime.stepping import AnswerSteps, in_steps
 from group_coordinator.shard import GroupShard
 from group_coordinator.share.altering import StartOffset, check_group, decide_alter_offsets, decide_delete_offsets
+from group_coordinator.share.group import ShareGroup
 from group_coordinator.share_partitions.decisions import described
 from group_coordinator.share_partitions.fetching import ShareParts
 from group_coordinator.share_partitions.places import shard_beside
@@ -39,7 +40,7 @@ from group_coordinator.share_partitions.state import UNRESOLVED
 
 UNKNOWN_LAG: Final = -1
 
-DESCRIBED_PER_STEP: Final = 100
+DESCRIBED_PER_STEP: Final = 64
 """Number of partitions that are described in one turn of the loop."""
 
 
@@ -87,26 +88,32 @@ class OffsetAdmin:
             check_partitions(names)
         shard: GroupShard = self._runtime.shard(self._members.shard_key(group_id))
         group = check_group(shard.durable_group(group_id), group_id)
-        if names is None:
-            found = [self._ref(*each) for each in group.initialized_partitions()]
-            refs: list[PartitionRef | Refused] = [
-                ref for ref in found if not isinstance(ref, Refused) and self._may_see(ref, context)
-            ]
-            refs.sort(key=_place)
-            names = [_name(ref) for ref in refs if not isinstance(ref, Refused)]
-        else:
-            refs = [self._log.find(name, context, Permission.DESCRIBE) for name in names]
-        described_all = in_steps(self._runtime, self._describe_steps(group_id, list(zip(names, refs, strict=True))))
+        wanted = self._of_group(group, context) if names is None else names
+        described_all = in_steps(self._runtime, self._describe_steps(group_id, wanted, context))
         return described_all.then(self._when_catalog_durable)
 
+    def _of_group(self, group: ShareGroup, context: CallContext) -> list[PartitionName]:
+        """Return the partitions that a group reads, of the topics that the caller sees, by topic and number."""
+        found = []
+        for topic_id, partitions in group.initialized.items():
+            shape = self._topics.shape_of_id(topic_id)
+            if shape is not None and self._may_see(shape.topic, context):
+                found.append((shape.topic, topic_id, sorted(partitions)))
+        return [
+            PartitionName(topic, topic_id, number) for topic, topic_id, numbers in sorted(found) for number in numbers
+        ]
+
     def _describe_steps(
-        self, group_id: str, found: Sequence[tuple[PartitionName, PartitionRef | Refused]]
-    ) -> Generator[None, None, list[DescribedOffset]]:
+        self, group_id: str, names: Sequence[PartitionName], context: CallContext
+    ) -> AnswerSteps[list[DescribedOffset]]:
         offsets: list[DescribedOffset] = []
-        for number, (name, ref) in enumerate(found, 1):
-            offsets.append(self._described(group_id, name, ref))
-            if number % DESCRIBED_PER_STEP == 0:
-                yield
+        for name in names:
+            if offsets and len(offsets) % DESCRIBED_PER_STEP == 0:
+                yield None
+            offsets.append(self._described(group_id, name, self._log.find(name, context, Permission.DESCRIBE)))
+        if len(offsets) > DESCRIBED_PER_STEP:
+            # A long answer is made in a turn of its own.
+            yield None
         return offsets
 
     def _when_catalog_durable(self, offsets: list[DescribedOffset]) -> Pending[list[DescribedOffset]]:
@@ -189,14 +196,8 @@ class OffsetAdmin:
         shard: ShareShard = self._runtime.shard(shard_beside(ref, self._homes))
         return shard
 
-    def _ref(self, topic_id: bytes, partition: int) -> PartitionRef | Refused:
-        shape, home = self._topics.shape_of_id(topic_id), self._homes.home(topic_id, partition)
-        if shape is None or home is None:
-            return Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id.hex()}")
-        return PartitionRef(shape.topic, topic_id, partition, home.ordinal)
-
-    def _may_see(self, ref: PartitionRef, context: CallContext) -> bool:
-        return self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, ref.topic)
+    def _may_see(self, topic: str, context: CallContext) -> bool:
+        return self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def _lag(share: DescribedShare, log_start_offset: int, bound_offset: int) -> int:
@@ -208,8 +209,3 @@ def _lag(share: DescribedShare, log_start_offset: int, bound_offset: int) -> int
 
 def _name(ref: PartitionRef) -> PartitionName:
     return PartitionName(ref.topic, ref.topic_id, ref.partition)
-
-
-def _place(ref: PartitionRef | Refused) -> tuple[str, int]:
-    assert isinstance(ref, PartitionRef), "refused ones were left out"
-    return ref.topic, ref.partition

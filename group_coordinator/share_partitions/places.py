@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from coordinator_runtime.ports import OpenInPartition, PartitionRef
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardTable
 from coordinator_runtime.share_ports import PartitionHomes, ReleaseShares
-from coordinator_runtime.stepping import in_steps
+from coordinator_runtime.stepping import AnswerSteps, in_steps
 from group_coordinator.share_partitions.decisions import (
     decide_alter_start,
     decide_delete,
@@ -26,9 +26,13 @@ from group_coordinator.share_partitions.decisions import (
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.sessions import MemberKey, ShareSessions
 from group_coordinator.share_partitions.shard import ShareShard
+from group_coordinator.share_partitions.state import SharePartition
 
-RELEASED_PER_STEP: Final = 64
-"""Number of acquisitions that are released in one turn of the loop, or a few more."""
+LOOKED_AT_PER_STEP: Final = 256
+"""Number of share partitions that are searched for the acquisitions of a member in one turn of the loop."""
+
+RELEASED_PER_STEP: Final = 32
+"""Number of acquisitions that are released in one turn, or a few more."""
 
 ShareHold = tuple[ShareKey, Sequence[int]]
 """Acquisitions of one member in a share partition."""
@@ -105,45 +109,47 @@ class SharePlaces:
 
 
 def release(runtime: Runtime, group_id: str, member_id: str) -> Pending[None]:
-    """Release the records that a member holds now, in several turns of the loop if it holds many. A shard that is not
-    served has none, because holds end with it."""
+    """Release the records that a member holds now, in several turns of the loop if there is much to look at. What a new
+    member with the same id acquires meanwhile stays held. A shard that is not served has none, because holds end with
+    it."""
     shards: list[ShareShard] = runtime.shards(Coordinator.SHARE_PARTITIONS)
-    held = [(shard, holds) for shard in shards if (holds := shard.holds(group_id, member_id))]
-    if not held:
+    now = [(shard, found) for shard in shards if (found := shard.of_group(group_id))]
+    if not now:
         return settled(None)
-    return in_steps(runtime, _release_steps(runtime, member_id, held)).then(all_of).map(lambda _released: None)
+    steps = _release_steps(runtime, member_id, now)
+    return in_steps(runtime, steps, outlives_caller=True).then(all_of).map(lambda _released: None)
 
 
 def _release_steps(
-    runtime: Runtime, member_id: str, held: Sequence[tuple[ShareShard, Sequence[ShareHold]]]
-) -> Generator[None, None, list[Pending[Any]]]:
-    """Release what was held at the beginning. What a new member with the same id acquires meanwhile stays held."""
+    runtime: Runtime, member_id: str, now: Iterable[tuple[ShareShard, Sequence[tuple[ShareKey, SharePartition]]]]
+) -> AnswerSteps[list[Pending[Any]]]:
     released: list[Pending[Any]] = []
-    count = 0
-    for shard, holds in held:
-        for each in _portions(holds):
-            if count >= RELEASED_PER_STEP:
-                yield
-                count = 0
-            count += sum(len(numbers) for _key, numbers in each)
-            # Another shard with this name knows nothing of the holds of an earlier one.
-            if runtime.table.find(shard.key) is shard:
-                decide = partial(decide_release, member_id=member_id, holds=each)
-                released.append(runtime.write(Operation(shard.key, decide), is_urgent=True))
+    written_before: Pending[Any] | None = None
+    looked = count = 0
+    for shard, found in now:
+        holds: list[ShareHold] = []
+        for key, partition in found:
+            if looked == LOOKED_AT_PER_STEP or count >= RELEASED_PER_STEP:
+                released += _released(runtime, shard, member_id, holds)
+                # Not more than two steps become durable together, because all that follows from it comes in one turn.
+                yield written_before
+                written_before = released[-1] if released else None
+                holds, looked, count = [], 0, 0
+            looked += 1
+            numbers = partition.numbers_of(member_id)
+            if numbers:
+                holds.append((key, numbers))
+                count += len(numbers)
+        released += _released(runtime, shard, member_id, holds)
     return released
 
 
-def _portions(holds: Iterable[ShareHold]) -> Iterator[list[ShareHold]]:
-    portion: list[ShareHold] = []
-    count = 0
-    for each in holds:
-        portion.append(each)
-        count += len(each[1])
-        if count >= RELEASED_PER_STEP:
-            yield portion
-            portion, count = [], 0
-    if portion:
-        yield portion
+def _released(runtime: Runtime, shard: ShareShard, member_id: str, holds: Sequence[ShareHold]) -> list[Pending[Any]]:
+    # Another shard with this name knows nothing of the holds of an earlier one.
+    if not holds or runtime.table.find(shard.key) is not shard:
+        return []
+    decide = partial(decide_release, member_id=member_id, holds=holds)
+    return [runtime.write(Operation(shard.key, decide), is_urgent=True)]
 
 
 def release_when_members_end(runtime: Runtime, sessions: ShareSessions) -> None:

@@ -1,24 +1,24 @@
 """Use cases of the members of share groups: ShareFetch and ShareAcknowledge.
 
 A request is checked as a whole, then takes its epoch of the session. After that each partition succeeds or is refused
-by itself. The answer has no error of its own then, because member and server must agree on the epoch. A fetch
-acknowledges before it acquires. Acknowledgements are durable before the answer.
+by itself (`naming`). The answer has no error of its own then, because member and server must agree on the epoch. A
+fetch acknowledges before it acquires. Acknowledgements are durable before the answer.
 
 Source: spec groups 6.2; KIP-932.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id, check_partitions
 from coordinator_runtime.decision import CATALOG_KEY, Operation, once_durable
-from coordinator_runtime.pending import Pending, all_of, settled
+from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
@@ -28,17 +28,16 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.stepping import in_steps
 from group_coordinator.administration.settings import ShareSettings
-from group_coordinator.share_partitions.answers import Named, fetch_reply
+from group_coordinator.share_partitions.answers import fetch_reply
 from group_coordinator.share_partitions.decisions import decide_acknowledge
-from group_coordinator.share_partitions.fetching import FetchOutcome, PartitionErrors, ShareFetches, ShareParts
-from group_coordinator.share_partitions.members import terms_of
+from group_coordinator.share_partitions.fetching import FetchOutcome, ShareFetches, ShareParts
+from group_coordinator.share_partitions.naming import NamedPartitions, NamingRequest, PartitionNaming
 from group_coordinator.share_partitions.places import release, share_shard
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.requests import (
     Acknowledge,
-    AcknowledgeResult,
-    PartitionAcks,
     ShareAcknowledge,
     ShareAcknowledgeReply,
     ShareFetch,
@@ -61,11 +60,11 @@ class SharePartitionService:
 
     def __init__(self, runtime: Runtime, parts: ShareParts, authorizer: Authorizer) -> None:
         self._runtime = runtime
-        self._log = parts.log
         self._homes = parts.homes
         self._members = parts.members
         self._authorizer = authorizer
         self.sessions = parts.sessions
+        self._naming = PartitionNaming(runtime, parts)
         self.fetches = ShareFetches(runtime, parts)
 
     # Use cases
@@ -83,22 +82,22 @@ class SharePartitionService:
         key = MemberKey(request.group_id, request.member_id)
 
         def go_on(session: ShareSession, settings: ShareSettings) -> Pending[ShareFetchReply]:
-            named = self._named(request.partitions, context)
-            acks = self._acknowledged(named, key, settings)
-            if request.session_epoch == FINAL_EPOCH:
-                nothing = FetchOutcome((), {}, settings.record_lock_duration_ms)
-                return self._closed(key, acks).map(lambda results: fetch_reply(named, results, nothing))
-            self._join(session, named)
-            refused = [each.name for each in named if isinstance(each.ref, Refused)]
-            self._forget(session, (*request.forgotten, *refused))
-            errors = self._unassigned(named, key)
-            is_waiting = not errors and not refused and not any(each.batches for each in named)
-            fetched = self.fetches.fetch(
-                request if is_waiting else replace(request, wait_ms_max=0), session, context, errors, ask
+            naming = NamingRequest(
+                session=session,
+                partitions=request.partitions,
+                forgotten=request.forgotten,
+                joins=request.session_epoch != FINAL_EPOCH,
+                settings=settings,
+                context=context,
             )
-            answered = acks.then(lambda results: fetched.map(partial(fetch_reply, named, results)))
-            answered.on_cancel = fetched.cancel
-            return answered.then(self._when_catalog_durable)
+            if naming.joins:
+                fetched = self._take_in(naming).then(partial(self._fetched, request, session, context, ask))
+            else:
+                nothing = FetchOutcome((), {}, settings.record_lock_duration_ms)
+                fetched = self._close(naming).then(
+                    lambda named: named.results().map(lambda results: fetch_reply(named.named, results, nothing))
+                )
+            return fetched.then(self._when_catalog_durable)
 
         return self._in_session(key, request.session_epoch, go_on)
 
@@ -114,12 +113,14 @@ class SharePartitionService:
             )
         key = MemberKey(request.group_id, request.member_id)
 
-        def go_on(_session: ShareSession, settings: ShareSettings) -> Pending[ShareAcknowledgeReply]:
-            acks = self._acknowledged(self._named(request.partitions, context), key, settings)
-            if request.session_epoch == FINAL_EPOCH:
-                acks = self._closed(key, acks)
+        def go_on(session: ShareSession, settings: ShareSettings) -> Pending[ShareAcknowledgeReply]:
+            naming = NamingRequest(session=session, partitions=request.partitions, settings=settings, context=context)
+            is_last = request.session_epoch == FINAL_EPOCH
+            taken_in = self._close(naming) if is_last else self._take_in(naming)
             duration_ms = settings.record_lock_duration_ms
-            answered = acks.map(lambda results: ShareAcknowledgeReply(duration_ms, tuple(results)))
+            answered = taken_in.then(NamedPartitions.results).map(
+                lambda results: ShareAcknowledgeReply(duration_ms, tuple(results))
+            )
             return answered.then(self._when_catalog_durable)
 
         return self._in_session(key, request.session_epoch, go_on)
@@ -151,60 +152,42 @@ class SharePartitionService:
             session = self.sessions.open(key)
         return go_on(session, membership.settings)
 
-    def _closed(self, key: MemberKey, acks: Pending[list[AcknowledgeResult]]) -> Pending[list[AcknowledgeResult]]:
-        """End the session, and release what the member still holds; durable with the acknowledgements."""
-        self.sessions.end(key)
-        released = release(self._runtime, *key)
-        return acks.then(lambda results: released.map(lambda _released: results))
+    # Partitions of a request
 
-    def _named(self, partitions: Iterable[PartitionAcks], context: CallContext) -> list[Named]:
-        return [Named(each.name, each.batches, self._log.find(each.name, context)) for each in partitions]
+    def _take_in(self, naming: NamingRequest) -> Pending[NamedPartitions]:
+        """Take in the partitions of a request, after those of earlier ones."""
+        return naming.session.in_turn(lambda: in_steps(self._runtime, self._naming.steps(naming)))
 
-    def _join(self, session: ShareSession, named: Iterable[Named]) -> None:
-        for each in named:
-            if not isinstance(each.ref, Refused):
-                self.sessions.add(session, each.ref)
+    def _close(self, naming: NamingRequest) -> Pending[NamedPartitions]:
+        """Take in the partitions of the last request of a session. Then end the session, and release what the member
+        still holds; durable with the reply. If a new session has begun meanwhile, that keeps the records."""
+        session = naming.session
 
-    def _forget(self, session: ShareSession, names: Collection[PartitionName]) -> None:
-        for ordinal in session.ordinals_of(names):
-            self.sessions.remove(session, ordinal)
+        def end(named: NamedPartitions) -> tuple[NamedPartitions, Pending[None]]:
+            if not self.sessions.is_current(session):
+                return named, settled(None)
+            self.sessions.end(session.key)
+            return named, release(self._runtime, *session.key)
 
-    def _unassigned(self, named: Iterable[Named], key: MemberKey) -> PartitionErrors:
-        """Return the errors of partitions that the request names in order to fetch from them, and may not."""
-        membership = self._members.membership(key)
-        return {
-            each.ref.ordinal: (
-                each.ref,
-                Refused(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"{each.ref.topic}-{each.ref.partition} is not assigned to the member: take the assignment of its "
-                    "heartbeat",
-                ),
-            )
-            for each in named
-            if not isinstance(each.ref, Refused) and not each.batches and not membership.has(each.ref)
-        }
+        ended = session.in_turn(lambda: in_steps(self._runtime, self._naming.steps(naming)).map(end))
+        return ended.then(lambda found: found[1].map(lambda _released: found[0]))
 
-    # Acknowledgements
-
-    def _acknowledged(
-        self, named: Iterable[Named], key: MemberKey, settings: ShareSettings
-    ) -> Pending[list[AcknowledgeResult]]:
-        """Acknowledge records in each partition by itself. One result for each partition, in order."""
-        return all_of([self._acknowledge(each, key, settings) for each in named])
-
-    def _acknowledge(self, named: Named, key: MemberKey, settings: ShareSettings) -> Pending[AcknowledgeResult]:
-        name, batches, ref = named
-        if isinstance(ref, Refused) or not batches:
-            return settled(AcknowledgeResult(name, ref if isinstance(ref, Refused) else None))
-        number = self._homes.shard_number(ref.ordinal)
-        assert number is not None, "a partition that was found has a place"
-        command = Acknowledge(key.member_id, batches, terms_of(settings), allows_renewal=settings.is_renew_enabled)
-        decide = partial(decide_acknowledge, key=ShareKey(key.group_id, ref.ordinal), command=command)
-        written: Pending[Any] = self._runtime.write(Operation(share_shard(number), decide), is_urgent=True)
-        return written.map(lambda _done: AcknowledgeResult(name, None)).answer_error(
-            lambda error: AcknowledgeResult(name, error)
-        )
+    def _fetched(
+        self,
+        request: ShareFetch,
+        session: ShareSession,
+        context: CallContext,
+        ask_again: Callable[[], None],
+        found: NamedPartitions,
+    ) -> Pending[ShareFetchReply]:
+        """Fetch from the partitions of the session. Does not wait if there is something to answer already."""
+        named, errors = found
+        if named or errors:
+            request = replace(request, wait_ms_max=0)
+        fetched = self.fetches.fetch(request, session, context, errors, ask_again)
+        answered = found.results().then(lambda results: fetched.map(partial(fetch_reply, named, results)))
+        answered.on_cancel = fetched.cancel
+        return answered
 
     def _when_catalog_durable(self, reply: ReplyT) -> Pending[ReplyT]:
         """Return a reply. With an error, which may rest on the live catalog, it waits until that is on disk."""

@@ -9,11 +9,15 @@ Source: spec groups 6.2; KIP-932.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Hashable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import PartitionName, PartitionRef
+
+T = TypeVar("T")
 
 FINAL_EPOCH: Final = -1
 """Ends a session."""
@@ -35,7 +39,7 @@ class MemberKey(NamedTuple):
 class ShareSession:
     """One session."""
 
-    __slots__ = ("key", "next_epoch", "on_end", "partitions")
+    __slots__ = ("_requests", "key", "next_epoch", "on_end", "partitions")
 
     def __init__(self, key: MemberKey) -> None:
         self.key = key
@@ -45,6 +49,38 @@ class ShareSession:
         """Partitions by ordinal, in the order in which the next fetch reads them."""
         self.on_end: dict[Hashable, Callable[[], None]] = {}
         """Callbacks of the fetches that wait, by their names, for the end of the session."""
+        self._requests: deque[tuple[Callable[[], Pending[Any]], Pending[Any]]] = deque()
+        """Requests that were taken, the first of which has begun, and their replies."""
+
+    def in_turn(self, begin: Callable[[], Pending[T]]) -> Pending[T]:
+        """Begin a request once all that were taken before it are done, and return its reply. It begins also if its
+        caller has given up meanwhile, because its epoch is used up."""
+        reply: Pending[T] = Pending()
+        self._requests.append((begin, reply))
+        if len(self._requests) == 1:
+            self._begin_requests()
+        return reply
+
+    def _begin_requests(self) -> None:
+        while self._requests:
+            begin, _reply = self._requests[0]
+            done = begin()
+            if not done.is_settled:
+                done.on_settled(self._go_on)
+                return
+            self._end_request(done)
+
+    def _go_on(self, done: Pending[Any]) -> None:
+        self._end_request(done)
+        self._begin_requests()
+
+    def _end_request(self, done: Pending[Any]) -> None:
+        _begin, reply = self._requests[0]
+        try:
+            # A request that comes from a callback of the reply is begun by the caller of this.
+            reply.settle_as(done)
+        finally:
+            self._requests.popleft()
 
     def ordinals_of(self, names: Collection[PartitionName]) -> list[int]:
         """Return the ordinals of its partitions with these names. The catalog no longer knows those of a deleted

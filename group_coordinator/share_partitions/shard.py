@@ -5,7 +5,7 @@ The shard has the number of a log shard, and holds the state of every group in t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from coordinator_runtime.decision import Decision, ShardKey, Turn
@@ -79,12 +79,6 @@ class ShareShard:
         if partitions is None:
             return []
         return [(ShareKey(group_id, ordinal), partition) for ordinal, partition in partitions.items()]
-
-    def holds(self, group_id: str, member_id: str) -> list[tuple[ShareKey, Sequence[int]]]:
-        """Return the acquisitions of a member by share partition, live."""
-        return [
-            (key, numbers) for key, partition in self.of_group(group_id) if (numbers := partition.numbers_of(member_id))
-        ]
 
     def of_ordinal(self, ordinal: int) -> list[ShareKey]:
         """Return the names of all groups' share partitions of a partition, live."""

@@ -11,7 +11,7 @@ from coordinator_runtime.decision import ArmTimer, Decision, Operation
 from coordinator_runtime.pending import settled
 from coordinator_runtime.ports import OutcomeNumber
 from coordinator_runtime.record_log import LogBatches
-from group_coordinator.share_partitions import decisions, draft, fetching, letter_writer, places, rules, service, shard
+from group_coordinator.share_partitions import decisions, draft, fetching, letter_writer, naming, places, rules, shard
 from group_coordinator.share_partitions.draft import Draft, Run
 from group_coordinator.share_partitions.rules import Content, Read
 from group_coordinator.share_partitions.state import RecordState
@@ -59,7 +59,7 @@ def answer_before_it_is_durable(acknowledge: Any, *args: Any, **kwargs: Any) -> 
     written = acknowledge(*args, **kwargs)
     if isinstance(written.error, Refused) or written.is_settled:
         return written
-    return settled(service.AcknowledgeResult(args[1].name, None))
+    return settled(naming.AcknowledgeResult(args[1].name, None))
 
 
 def skip_what_was_not_read(
@@ -163,7 +163,7 @@ SHARES: Final = (
     Mutant(
         "answer_before_it_is_durable",
         "an acknowledgement is answered before it is durable",
-        ((service.SharePartitionService, "_acknowledge", answer_before_it_is_durable),),
+        ((naming.PartitionNaming, "_acknowledge", answer_before_it_is_durable),),
         _SHARING | _CRASHING,
     ),
     Mutant(

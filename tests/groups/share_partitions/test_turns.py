@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator_api.v1 import group_pb2
+from coordinator_runtime.stepping import STEP_TIMER
 from group_coordinator.share_partitions import fetching, offset_admin, places
 from tests.groups.share_partitions.pictures import picture
 from tests.harness.group_world import group_world
-from tests.harness.groups import GROUP
+from tests.harness.groups import GROUP, OK, code
 from tests.harness.share_consumers import ShareConsumer, alter_shares, response_of, share_consumer
 from tests.harness.share_partitions import Shares
 from tests.harness.world import World
@@ -109,3 +111,35 @@ def test_a_fetch_without_a_wait_looks_at_every_partition() -> None:
     for _turn in range(3):
         later(world)
     assert a.acquired(response_of(asked)) == {PARTITIONS[4]: [1]}
+
+
+def test_a_topic_that_is_deleted_while_its_offsets_are_described_is_refused_from_there_on() -> None:
+    world, a = reader()
+    take_all(a)
+    asked = world.call(group_pb2.DescribeShareGroupOffsetsRequest(group_id=GROUP))
+    world.delete_topic("t")
+    for _turn in range(5):
+        later(world)
+    offsets = asked.result().offsets
+    assert [each.partition for each in offsets] == [*range(5)]
+    assert [code(each) is OK for each in offsets] == [True] * 2 + [False] * 3
+
+
+def test_a_caller_that_gives_up_while_offsets_are_described_leaves_nothing_behind() -> None:
+    world, a = reader()
+    take_all(a)
+    asked = world.call(group_pb2.DescribeShareGroupOffsetsRequest(group_id=GROUP))
+    later(world)
+    asked.cancel()
+    later(world)
+    assert STEP_TIMER not in world.inside.runtime.timers.by_kind()
+
+
+def test_records_are_released_to_the_last_though_their_member_is_gone() -> None:
+    world, a = reader()
+    take_all(a)
+    asked = a.acknowledging({}, epoch=-1)
+    asked.cancel()
+    for _turn in range(3):
+        later(world)
+    assert pictures(world) == ["0: .1"] * 5

@@ -110,6 +110,7 @@ def open_bucket_store(config: Config) -> OpenStore:
     return OpenStore(
         store,
         store.mark_durable,
+        store.statistics,
         store_id=uuid_text(store.identity.store_id),
         backup_advice=f"this server makes no backups: {_no_backups(location.address)}",
         view=store.view,

@@ -16,7 +16,7 @@ _SECTIONS: Final = {
     "Partitions and reads": ("txn_topic", "txn_partition", "txn_read_"),
     "Compaction": ("txn_compaction_",),
     "Runtime": ("txn_runtime_",),
-    "Store": ("txn_store_",),
+    "Store": ("txn_store_", "txn_object_store_"),
     "Backups": ("txn_backup",),
     "Calls": ("txn_rpc_",),
     "Access": ("txn_access_", "txn_audit_", "txn_quota_"),

@@ -45,6 +45,7 @@ DbSnapshot = uniffi.DbSnapshot
 DbIterator = uniffi.DbIterator
 ObjectStore = uniffi.ObjectStore
 ObjectStoreBuilder = uniffi.ObjectStoreBuilder
+MetricsRecorder = uniffi.DefaultMetricsRecorder
 Settings = uniffi.Settings
 WriteBatch = uniffi.WriteBatch
 

@@ -107,6 +107,8 @@ def open_slate_store(
     try:
         builder = binding.DbBuilder(location.prefix, objects)
         builder.with_settings(_settings(options or SlateOptions()))
+        recorder = binding.MetricsRecorder()
+        builder.with_metrics_recorder(recorder)
         database = binding.result_of(builder.build())
         # Looked at again, because another program may have made or changed it since.
         rows = SlateReads(database, RetiredRanges())
@@ -119,7 +121,7 @@ def open_slate_store(
         began = OwnerRecord(uuid_text(rows.identity.store_id), rows.version(), changes)
         mark = OwnershipMark(beside, clock, began, None if record is None else record[1])
         mark.begin()
-        return SlateStore(database, retired_in(database), mark, clock)
+        return SlateStore(database, retired_in(database), mark, clock, recorder)
     except ObjectsFailed as error:
         raise _unusable(location, error) from error
     except (binding.SlateError, binding.TooSlow, StoreFailed) as error:

@@ -15,10 +15,12 @@ from typing import Final
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.own_rows import GROUP_VERSION_KEY, stored_number
 from coordinator_runtime.slate import binding
+from coordinator_runtime.slate.numbers import statistics_of
 from coordinator_runtime.slate.ownership import OwnershipMark
 from coordinator_runtime.slate.reads import SlateReads, stored_key
 from coordinator_runtime.slate.retired import RetiredRanges
 from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreFailed, StoreReads
+from coordinator_runtime.store_statistics import StoreStatistics
 
 CHECKPOINT_FLUSHES: Final = 200
 CHECKPOINT_MS: Final = 2_000
@@ -53,9 +55,18 @@ def retired_in(rows: binding.Handle) -> RetiredRanges:
 class SlateStore(SlateReads):
     """The store port on SlateDB. Made by `open_slate_store`."""
 
-    def __init__(self, database: binding.Handle, retired: RetiredRanges, mark: OwnershipMark, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: binding.Handle,
+        retired: RetiredRanges,
+        mark: OwnershipMark,
+        clock: Clock,
+        recorder: binding.Handle,
+    ) -> None:
+        """`recorder`: the one that the database was opened with."""
         super().__init__(database, retired)
         self._database = database
+        self._recorder = recorder
         self._mark = mark
         self._clock = clock
         self._version = super().version()
@@ -115,6 +126,10 @@ class SlateStore(SlateReads):
         """Note a durable version for the record of the owner. Returns at once."""
         self._mark.note(version)
 
+    def statistics(self) -> StoreStatistics:
+        """Return sizes and numbers for the metrics, on any thread."""
+        return statistics_of(self._recorder.snapshot())
+
     def put_meta(self, key: bytes, value: bytes | None) -> None:
         """Put or delete one row of META outside of all commit groups; stored when this returns. Raises StoreFailed."""
         batch = binding.WriteBatch()
@@ -137,7 +152,7 @@ class SlateStore(SlateReads):
             snapshot = binding.result_of(self._database.snapshot())
         except Exception as error:
             raise self._failed(error) from error
-        yield SlateReads(snapshot, self._retired)
+        yield SlateReads(snapshot, self._retired, self.identity)
 
     def close(self) -> None:
         """Sync, move memory into tables, and close. Idempotent. Raises StoreFailed."""

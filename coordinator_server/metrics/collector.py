@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from coordinator_runtime.store_statistics import StoreStatistics
+from coordinator_runtime.store_statistics import Durations, ObjectStoreNumbers, StoreStatistics
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.metrics.families import FAMILIES, Kind, MetricFamily
-from coordinator_server.metrics.instruments import MS, Histogram, Readings, Values, single
+from coordinator_server.metrics.instruments import MS, Histogram, Labels, Readings, Sample, Values, by_label, single
 
 READING_MS_MAX: Final = 5_000
 """Time limit for the loop to answer. Beyond it the scrape fails, which is what an alert should see."""
@@ -102,7 +103,28 @@ def _of_store(statistics: StoreStatistics) -> Readings:
         "txn_store_write_stalls_total": single(statistics.write_stalls),
         "txn_store_reclaims_total": single(statistics.reclaims),
         "txn_store_damaged_files": single(statistics.damaged_files),
+        **({} if statistics.objects is None else _of_objects(statistics.objects)),
     }
+
+
+def _of_objects(numbers: ObjectStoreNumbers) -> Readings:
+    return {
+        "txn_object_store_requests_total": _counts(numbers.requests),
+        "txn_object_store_request_seconds": {(kind,): _histogram(each) for kind, each in numbers.seconds.items()},
+        "txn_object_store_cache_reads_total": _counts(numbers.cache_reads),
+        "txn_object_store_written_bytes_total": by_label(numbers.written_bytes),
+        "txn_object_store_cache_bytes": single(numbers.cache_bytes),
+        "txn_object_store_log_flushes_total": single(numbers.log_flushes),
+    }
+
+
+def _counts(numbers: Mapping[tuple[str, str], int]) -> Values:
+    return dict[Labels, Sample](numbers.items())
+
+
+def _histogram(durations: Durations) -> Histogram:
+    labels = (*map(str, durations.bounds), "+Inf")
+    return Histogram(tuple(zip(labels, accumulate(durations.numbers), strict=True)), durations.total)
 
 
 def _of_connections(numbers: ConnectionNumbers) -> Readings:

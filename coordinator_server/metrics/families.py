@@ -417,6 +417,26 @@ FAMILIES: Final = (
         "Sorted files in which damage was met. What lies beside them is not compacted any more, so that reads become "
         "slower until a backup is restored. Must stay 0.",
     ),
+    _counter(
+        "txn_object_store_requests_total",
+        ("operation", "result"),
+        "Requests to object storage; those that its HTTP client repeats count once. An object that is absent, and a "
+        "conditional write that another one has won, are errors. Absent for a store on a disk, like the other "
+        "`txn_object_store_*`.",
+    ),
+    _histogram("txn_object_store_request_seconds", ("kind",), "One such request (kind: get, put, delete)."),
+    _counter(
+        "txn_object_store_cache_reads_total",
+        ("cache", "result"),
+        "Reads of the caches, by what came of them: blocks in memory, and parts of objects on the local disk.",
+    ),
+    _counter(
+        "txn_object_store_written_bytes_total",
+        ("purpose",),
+        "Bytes written to object storage: the log, tables of what was in memory, and what compaction wrote again.",
+    ),
+    _gauge("txn_object_store_cache_bytes", (), "The cache on the local disk; at most `store_cache_bytes_max`."),
+    _counter("txn_object_store_log_flushes_total", (), "Objects of the log that were written, one for each sync."),
     _counter("txn_rpc_requests_total", ("service", "method", "code"), "Calls that ended, by gRPC's status."),
     _counter(
         "txn_rpc_errors_total",

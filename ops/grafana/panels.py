@@ -7,6 +7,7 @@ from typing import Final
 
 from ops.grafana.kinds import Latency, Number, Panel
 from ops.grafana.rows.access import ACCESS
+from ops.grafana.rows.bucket import BUCKET
 from ops.grafana.rows.endings import ENDINGS
 from ops.grafana.rows.groups import GROUPS
 from ops.grafana.rows.health import HEALTH
@@ -24,4 +25,5 @@ ROWS: Final[Mapping[str, Sequence[Panel | Latency | Number]]] = {
     "Fencing, aborts, waits": ENDINGS,
     "Groups": GROUPS,
     "Runtime and store": RUNTIME,
+    "Store in a bucket": BUCKET,
 }

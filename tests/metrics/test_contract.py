@@ -9,7 +9,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator_runtime.store_statistics import StoreStatistics
+from coordinator_runtime.store_statistics import Durations, ObjectStoreNumbers, StoreStatistics
 from coordinator_server.connection_numbers import CertificateNumbers, ConnectionNumbers
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.families import FAMILIES, Kind
@@ -24,7 +24,15 @@ from tests.metrics.busy_server import EPOCH_MAX, BusyServer, Seen
 BY_NAME = {family.name: family for family in FAMILIES}
 
 STATISTICS = StoreStatistics(
-    wal_bytes=1, segment_bytes=6, sst_bytes=2, memtable_bytes=3, pending_compaction_bytes=4, write_stalls=5
+    wal_bytes=1,
+    segment_bytes=6,
+    sst_bytes=2,
+    memtable_bytes=3,
+    pending_compaction_bytes=4,
+    write_stalls=5,
+    objects=ObjectStoreNumbers(
+        {("put", "ok"): 1}, {"put": Durations((0.1,), (1, 0), 0.05)}, {("disk", "hit"): 1}, {"log": 9}
+    ),
 )
 """Figures that a store in memory does not have; those of a real one are in test_process."""
 
@@ -39,6 +47,13 @@ OF_STORE = {
     "txn_store_write_stalls_total",
     "txn_store_reclaims_total",
     "txn_store_damaged_files",
+    # Those of a bucket are in tests/slate/test_numbers.py.
+    "txn_object_store_requests_total",
+    "txn_object_store_request_seconds",
+    "txn_object_store_cache_reads_total",
+    "txn_object_store_cache_bytes",
+    "txn_object_store_written_bytes_total",
+    "txn_object_store_log_flushes_total",
 }
 CONNECTIONS = ConnectionNumbers(
     connections_max=9,

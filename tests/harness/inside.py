@@ -34,6 +34,7 @@ from tests.harness.entries import LogEntry as LogEntry
 from tests.harness.group_calls import GroupCalls
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
+from tests.harness.late_store import LateReader, UnreadableStore
 from tests.harness.manual_clock import ManualClock
 from tests.harness.workers import HeldWorker
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
@@ -70,6 +71,8 @@ class WorldOptions:
     group_waits_max: int = WAITING_MAX
     """Calls that may wait for other members."""
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
+    late_reads_ms: int | None = None
+    """How late the reads of stored rows are, beside the loop; None: the loop reads them at once."""
     worker: HeldWorker | None = None
     """Where large targets are computed and payloads are checked, in all lives; None: each life has its own."""
     authorizer: Authorizer | None = None
@@ -129,9 +132,10 @@ class Inside:
         self.driver = HandDriver(store, clock, options.runtime_limits)
         self.runtime = self.driver.runtime
         self._topic_number = 0
+        self.late = None if options.late_reads_ms is None else LateReader(self.runtime, store)
         core = self.core = assemble(
             self.runtime,
-            store,
+            store if self.late is None else UnreadableStore(store),
             options.core_config(),
             Dependencies(
                 worker=options.worker or HeldWorker(),
@@ -141,12 +145,15 @@ class Inside:
                 group_parts=options.group_parts,
                 share_states=options.share_states(),
                 new_topic_id=self._new_topic_id,
+                reader=self.late,
             ),
             options.authorizer,
         )
         if on_assembled is not None:
             on_assembled(core)
         self.driver.load_core(core)
+        if self.late is not None:
+            self.late.delay_ms = options.late_reads_ms or 0
         self.catalog = core.catalog
         self.markers = core.markers
         self.sender = core.sender

@@ -86,6 +86,8 @@ class _Story:
 
     async def _ask(self, request: Message, answer: type[AnswerT]) -> AnswerT:
         name = type(request).__name__.removesuffix("Request")
+        # The request was made in an earlier turn.
+        await asyncio.sleep(0)
         found = answer.FromString(await self._inside.ask(name, request.SerializeToString()))
         code = found.error_code  # type: ignore[attr-defined]  # all answers have one
         assert not code, f"{name}: {found}"

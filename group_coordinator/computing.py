@@ -1,7 +1,7 @@
 """Parts of every computation of a target, from values to values, in any process.
 
-The worker process imports only this module, the one of a kind of group, and the needs of an assignor, so that it starts
-quickly and stays small.
+The worker process imports only this module, that of a kind of group, and the needs of an assignor. So it starts quickly
+and stays small.
 
 Source: spec groups 3.5; design 8.
 """

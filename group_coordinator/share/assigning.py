@@ -123,7 +123,8 @@ def _decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
     if group is None or not is_target_due(group):
         return Decision()
     shapes = shapes_of(group.subscribed_topics(), shard.topics)
-    if is_large(len(group.members), sum(len(group.initialized_of(shape.topic_id)) for shape in shapes)):
+    partition_count = sum(len(group.initialized_of(shape.topic_id)) for shape in shapes)
+    if is_large(len(group.members), partition_count, len(shapes)):
         return _leave_the_loop(shard, group, turn)
     return _reached(shard, group, compute(target_task(shard, group)), turn)
 

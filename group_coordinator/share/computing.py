@@ -19,11 +19,11 @@ from group_coordinator.computing import MemberRow, TargetResult, changed_shares,
 ON_LOOP_US_MAX: Final = 1_000
 """Estimated duration of a computation above which it leaves the loop (us)."""
 
-# Measured costs of the assignor, right to a factor of two.
-_US_PER_MEMBER: Final = 1.0
-_US_PER_PARTITION: Final = 0.1
-_US_PER_MEMBER_BALANCED: Final = 6.0
-_US_PER_PARTITION_BALANCED: Final = 3.0
+# Measured costs of the assignor, right to a factor of three.
+_US_PER_MEMBER: Final = 0.3
+_US_PER_MEMBER_BALANCED: Final = 2.5
+_US_PER_PARTITION_BALANCED: Final = 0.7
+_US_PER_TOPIC_BALANCED: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,15 @@ def _unpacked(
     return ShareTargetTask(group_id, group_epoch, members_of(members), partitions)
 
 
-def is_large(member_count: int, partition_count: int) -> bool:
+def is_large(member_count: int, partition_count: int, topic_count: int) -> bool:
     """Return True if the computation would block the loop for too long."""
+    cost_us = member_count * _US_PER_MEMBER
     if member_count * partition_count > PAIRS_MAX:
-        cost_us = member_count * _US_PER_MEMBER_BALANCED + partition_count * _US_PER_PARTITION_BALANCED
-    else:
-        cost_us = member_count * _US_PER_MEMBER + partition_count * _US_PER_PARTITION
+        cost_us = (
+            member_count * _US_PER_MEMBER_BALANCED
+            + partition_count * _US_PER_PARTITION_BALANCED
+            + topic_count * _US_PER_TOPIC_BALANCED
+        )
     return cost_us > ON_LOOP_US_MAX
 
 

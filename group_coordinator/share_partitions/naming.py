@@ -60,7 +60,7 @@ class Named(NamedTuple):
     acknowledged: Pending[AcknowledgeResult]
 
 
-class NamedPartitions(NamedTuple):
+class RequestedPartitions(NamedTuple):
     """The partitions of a request, in its order."""
 
     named: list[Named]
@@ -83,10 +83,10 @@ class PartitionNaming:
         self._members = parts.members
         self._sessions = parts.sessions
 
-    def steps(self, request: NamingRequest) -> AnswerSteps[NamedPartitions]:
+    def steps(self, request: NamingRequest) -> AnswerSteps[RequestedPartitions]:
         """Find the partitions, acknowledge their records, and let them join or leave the session. Acknowledgements are
         staged in order, and each partition succeeds or is refused by itself."""
-        session, found = request.session, NamedPartitions([], {})
+        session, found = request.session, RequestedPartitions([], {})
         for first, portion in _portions(request.partitions):
             if first:
                 yield None
@@ -103,7 +103,11 @@ class PartitionNaming:
         return found
 
     def _take_in(
-        self, each: PartitionAcks, request: NamingRequest, membership: ShareMembership | None, found: NamedPartitions
+        self,
+        each: PartitionAcks,
+        request: NamingRequest,
+        membership: ShareMembership | None,
+        found: RequestedPartitions,
     ) -> None:
         ref = self._log.find(each.name, request.context)
         if isinstance(ref, Refused):

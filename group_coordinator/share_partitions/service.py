@@ -33,7 +33,7 @@ from group_coordinator.administration.settings import ShareSettings
 from group_coordinator.share_partitions.answers import fetch_reply
 from group_coordinator.share_partitions.decisions import decide_acknowledge
 from group_coordinator.share_partitions.fetching import FetchOutcome, ShareFetches, ShareParts
-from group_coordinator.share_partitions.naming import NamedPartitions, NamingRequest, PartitionNaming
+from group_coordinator.share_partitions.naming import NamingRequest, PartitionNaming, RequestedPartitions
 from group_coordinator.share_partitions.places import release, share_shard
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.requests import (
@@ -118,7 +118,7 @@ class SharePartitionService:
             is_last = request.session_epoch == FINAL_EPOCH
             taken_in = self._close(naming) if is_last else self._take_in(naming)
             duration_ms = settings.record_lock_duration_ms
-            answered = taken_in.then(NamedPartitions.results).map(
+            answered = taken_in.then(RequestedPartitions.results).map(
                 lambda results: ShareAcknowledgeReply(duration_ms, tuple(results))
             )
             return answered.then(self._when_catalog_durable)
@@ -154,16 +154,16 @@ class SharePartitionService:
 
     # Partitions of a request
 
-    def _take_in(self, naming: NamingRequest) -> Pending[NamedPartitions]:
+    def _take_in(self, naming: NamingRequest) -> Pending[RequestedPartitions]:
         """Take in the partitions of a request, after those of earlier ones."""
         return naming.session.in_turn(lambda: in_steps(self._runtime, self._naming.steps(naming)))
 
-    def _close(self, naming: NamingRequest) -> Pending[NamedPartitions]:
+    def _close(self, naming: NamingRequest) -> Pending[RequestedPartitions]:
         """Take in the partitions of the last request of a session. Then end the session, and release what the member
         still holds; durable with the reply. If a new session has begun meanwhile, that keeps the records."""
         session = naming.session
 
-        def end(named: NamedPartitions) -> tuple[NamedPartitions, Pending[None]]:
+        def end(named: RequestedPartitions) -> tuple[RequestedPartitions, Pending[None]]:
             if not self.sessions.is_current(session):
                 return named, settled(None)
             self.sessions.end(session.key)
@@ -178,7 +178,7 @@ class SharePartitionService:
         session: ShareSession,
         context: CallContext,
         ask_again: Callable[[], None],
-        found: NamedPartitions,
+        found: RequestedPartitions,
     ) -> Pending[ShareFetchReply]:
         """Fetch from the partitions of the session. Does not wait if there is something to answer already."""
         named, errors = found

@@ -136,10 +136,11 @@ def test_a_heartbeat_after_a_restart_asks_for_the_target_that_was_lost() -> None
 
 def test_what_is_large_grows_with_members_and_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert not is_large(1, 1_000)
-    assert not is_large(100, 100)
-    assert is_large(1_000, 1_000)
-    assert is_large(10_000, 10)
+    assert not is_large(1, 10_000, 1)
+    assert not is_large(100, 100, 1)
+    assert is_large(1_000, 1_000, 1)
+    assert is_large(10_000, 10, 1)
+    assert is_large(50, 1_000, 1_000)
 
 
 def test_a_task_reaches_another_process_as_it_is() -> None:

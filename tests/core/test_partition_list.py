@@ -10,8 +10,10 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import AllowAll, CallContext, PartitionName, Permission, ResourceType
 from partition_log.requests import DeleteRecords, RecordsToDelete
 from tests.harness.group_calls import ANYBODY
+from tests.harness.inside import WorldOptions
 from tests.harness.world import TransactContents, World
 from tests.transactions.administered import CLIENT, COMMIT, Administered
+from txn_coordinator.state import Identity
 
 
 def listed(world: World, **wanted: object) -> PartitionList:
@@ -67,6 +69,25 @@ def test_deleted_records_are_not_held() -> None:
     delete_before(world, "t", 0, -1)
     assert listed(world).partitions[0].held.record_count == 0
     assert listed(world).partitions[0].held.size_bytes == 0
+
+
+def test_records_that_compaction_took_are_not_held() -> None:
+    options = WorldOptions(
+        compaction_interval_ms=100, index_interval_batches=1, writes_records=True, key_counts={"t": 1}
+    )
+    world = World(options)
+    world.create_topic("t", 1, config={"cleanup_policy": "compact", "min_dirty_ratio": "0"})
+    for number in range(4):
+        world.produce(None, Identity(-1, -1), "t-0", [f"v{number}"], sequence=-1)
+        world.settle()
+    held = listed(world).partitions[0].held
+    assert held.record_count == 4
+    for _ in range(20):
+        world.tick(100)
+        world.settle()
+    (left,) = listed(world).partitions
+    assert left.held.record_count == 1, "all records have one key"
+    assert 0 < left.held.size_bytes * 4 <= held.size_bytes
 
 
 def test_a_marker_behind_the_last_batch_of_a_transaction_has_its_own_size() -> None:

@@ -10,7 +10,7 @@ from coordinator_protocol.marker import MarkerPayload, control_batch, decode_mar
 from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Store
 from partition_log.batches import batches
-from tests.harness.payloads import values_in
+from tests.harness.payloads import placed_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,9 @@ def entries_of(header: BatchHeader, stored: Buffer) -> list[LogEntry]:
     if header.is_control:
         marker = decode_marker_payload(bytes(payload_of(stored)))
         return [LogEntry(header.base_offset, "", header.producer_id, header.producer_epoch, marker)]
-    values = values_in(header, stored)
-    assert len(values) == header.record_count
-    return [
-        LogEntry(header.base_offset + number, value, header.producer_id, header.producer_epoch)
-        for number, value in enumerate(values)
-    ]
+    placed = placed_values(header, stored)
+    assert len(placed) == header.record_count
+    return [LogEntry(offset, value, header.producer_id, header.producer_epoch) for offset, value in placed]
 
 
 def stored_entries(store: Store, ordinal: int, start_offset: int, end_offset: int) -> Iterator[LogEntry]:

@@ -80,6 +80,8 @@ class WorldOptions:
     lane: bool = field(default_factory=wanted_lane)
     writes_records: bool = False
     """Whether producers of the world write records that any reader can read, and not words."""
+    key_counts: Mapping[str, int] = field(default_factory=dict)
+    """How many keys the records of a topic share. In other topics each has its own."""
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from zlib import crc32
 
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
@@ -31,21 +32,37 @@ def words_payload(values: Sequence[str]) -> bytes:
     return " ".join(values).encode()
 
 
-def records_payload(values: Sequence[str], timestamp_ms: int) -> bytes:
-    """Records as the SDK sends them, each with a key of its own."""
-    records = [log_pb2.Record(key=value.encode(), value=value.encode(), timestamp_ms=timestamp_ms) for value in values]
+def key_of(value: str, key_count: int) -> str:
+    """The key of a record: one of so many, or its own value if that is 0."""
+    return f"key{crc32(value.encode()) % key_count}" if key_count else value
+
+
+def records_payload(values: Sequence[str], timestamp_ms: int, key_count: int = 0) -> bytes:
+    """Records as the SDK sends them, with the keys of `key_of`."""
+    records = [
+        log_pb2.Record(key=key_of(value, key_count).encode(), value=value.encode(), timestamp_ms=timestamp_ms)
+        for value in values
+    ]
     return log_pb2.Records(records=records).SerializeToString()
 
 
-def values_in(header: BatchHeader, stored: Buffer) -> list[str]:
-    """The values of a stored batch: words, or records of the SDK or of a Kafka producer."""
+def placed_values(header: BatchHeader, stored: Buffer) -> list[tuple[int, str]]:
+    """The offsets and values of a stored batch: words, or records of the SDK or of a Kafka producer."""
+    if not header.record_count:
+        return []
+    base = header.base_offset
     payload = unpack_as(header.encoding, bytes(payload_of(stored)), header.compression)
     if header.encoding is Encoding.KAFKA_V2:
         found = decode_kafka_records(payload, header.base_timestamp_ms)
-        return [(value or b"").decode() for _delta, _at, _key, value, _headers in found]
+        return [(base + delta, (value or b"").decode()) for delta, _at, _key, value, _headers in found]
     if payload[:1] == _RECORDS_TAG:
-        return [record.value.decode() for record in log_pb2.Records.FromString(payload).records]
-    return payload.decode().split(" ")
+        records = log_pb2.Records.FromString(payload).records
+        has_deltas = header.encoding is Encoding.RECORDS_V2
+        return [
+            (base + (each.offset_delta if has_deltas else place), each.value.decode())
+            for place, each in enumerate(records)
+        ]
+    return list(enumerate(payload.decode().split(" "), base))
 
 
 def checks_here(limits: Limits) -> BatchChecks:

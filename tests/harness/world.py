@@ -365,7 +365,7 @@ class World:
             encoding=Encoding.RECORDS_V1,
             is_transactional=transactional_id is not None,
         )
-        item = ClientBatch(partition_name(partition), header, self._payload(values), None)
+        item = ClientBatch(partition_name(partition), header, self._payload(partition, values), None)
         request = Produce(transactional_id, (item,))
         core, log = self.inside.core, self.inside.log
         # A test may have put another service in its place.
@@ -419,12 +419,16 @@ class World:
             base_sequence=sequence,
             encoding=Encoding.RECORDS_V1,
         )
-        return ClientBatch(partition_name(partition), header, self._payload(values), None)
+        return ClientBatch(partition_name(partition), header, self._payload(partition, values), None)
 
-    def _payload(self, values: Sequence[str]) -> bytes:
+    def _payload(self, partition: str, values: Sequence[str]) -> bytes:
         if self.options.writes_records:
-            return records_payload(values, self.clock.wall_ms())
+            return records_payload(values, self.clock.wall_ms(), self.key_count(partition))
         return words_payload(values)
+
+    def key_count(self, partition: str) -> int:
+        """How many keys the records of a partition share; 0 if each has its own."""
+        return self.options.key_counts.get(partition_name(partition).topic, 0)
 
     def read(
         self,

@@ -30,7 +30,7 @@ from pyspark_txnlog.bounds import COMMITTED, AtTime, Position
 from pyspark_txnlog.options import SourceOptions, TlsNames, Topics
 from pyspark_txnlog.read.deleted_topics import existing_topics
 from pyspark_txnlog.read.ranges import OffsetRange, Positions, places_of, plan_ranges
-from pyspark_txnlog.read.splitting import SplitStep, gathered, split_ranges
+from pyspark_txnlog.read.splitting import SplitStep, gathered, is_thin, split_ranges
 from pyspark_txnlog.read.stream_offsets import Vector
 
 SPLIT_STEP_BYTES: Final = 256 * 1024
@@ -106,6 +106,8 @@ def split_read(connection: Connection, options: SourceOptions, planned: Sequence
     if len(filled) >= options.min_partitions and not options.partition_records_max:
         return filled
     steps = measured_steps(connection, options, filled, step_bytes=SPLIT_STEP_BYTES)
+    if options.partition_records_max:
+        steps = refined_steps(connection, options, filled, steps, records_max=options.partition_records_max)
     return split_ranges(filled, steps, options.min_partitions, options.partition_records_max)
 
 
@@ -170,6 +172,36 @@ def measured_steps(
             else:
                 missing[index] = result.next_offset
     return steps
+
+
+def refined_steps(
+    connection: Connection,
+    options: SourceOptions,
+    ranges: Sequence[OffsetRange],
+    steps: Sequence[Sequence[SplitStep]],
+    *,
+    records_max: int,
+) -> list[list[SplitStep]]:
+    """Return the steps of each range, with thin ones of more records than `records_max` divided into their batches.
+
+    In a compacted log, a step may have few records at many offsets. Cuts inside it would be blind.
+
+    Raises: TransactionError if the server refuses or stays out of reach.
+    """
+    wide = [
+        (index, step)
+        for index, found in enumerate(steps)
+        for step in found
+        if step.records > records_max and is_thin(step)
+    ]
+    windows = [
+        replace(ranges[index], start_offset=step.first_offset, end_offset=step.end_offset) for index, step in wide
+    ]
+    measured = measured_steps(connection, options, windows, step_bytes=1)
+    divided = {place: found for place, found in zip(wide, measured, strict=True) if len(found) > 1}
+    finer = [[one for step in found for one in divided.get((index, step), [step])] for index, found in enumerate(steps)]
+    # The server measures the first index entry of a window by its batches, and others as a whole.
+    return refined_steps(connection, options, ranges, finer, records_max=records_max) if divided else finer
 
 
 def first_offsets_since(

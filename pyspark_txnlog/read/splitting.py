@@ -26,6 +26,12 @@ class SplitStep(NamedTuple):
     size_bytes: int
 
 
+def is_thin(step: SplitStep) -> bool:
+    """True if fewer than half of the offsets of a step have a record, as in a compacted log. Cuts inside it would leave
+    most parts almost empty."""
+    return 2 * step.records < step.end_offset - step.first_offset
+
+
 def split_ranges(
     ranges: Sequence[OffsetRange], steps: Sequence[Sequence[SplitStep]], min_partitions: int, records_max: int
 ) -> list[OffsetRange]:
@@ -81,7 +87,9 @@ def _cuts_by_bytes(steps: Sequence[SplitStep], size: int, count: int) -> list[in
 
 
 def _cuts_by_records(steps: Sequence[SplitStep], piece: OffsetRange, records_max: int) -> Iterator[int]:
-    """Yield cuts so that no part shows more records than the limit, assuming that no offset inside a step is hidden."""
+    """Yield cuts so that no part shows more records than the limit, assuming that no offset inside a step is hidden.
+
+    A part rather ends before a thin step than inside it."""
     shown = 0
     for step in steps:
         at, end = max(step.first_offset, piece.start_offset), min(step.end_offset, piece.end_offset)
@@ -90,6 +98,6 @@ def _cuts_by_records(steps: Sequence[SplitStep], piece: OffsetRange, records_max
             if shown + records <= records_max:
                 shown += records
                 break
-            at += records_max - shown
+            at += 0 if shown and is_thin(step) else records_max - shown
             shown = 0
             yield at

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pyspark_txnlog.options import TriggerLimits
 from pyspark_txnlog.read.ranges import OffsetRange
-from pyspark_txnlog.read.splitting import SplitStep
+from pyspark_txnlog.read.splitting import SplitStep, is_thin
 
 
 def is_held_back(limits: TriggerLimits, ranges: Sequence[OffsetRange], waited_ms: int | None) -> bool:
@@ -95,10 +95,12 @@ def _by_offsets(_index: int, share: int) -> int:
 
 
 def _behind_records(steps: Sequence[SplitStep], share: int, found: OffsetRange) -> int:
-    """Return the number of offsets with at most `share` records, assuming that no offset inside a step is hidden."""
-    for step in steps:
+    """Return the number of offsets with at most `share` records, assuming that no offset inside a step is hidden. The
+    range rather ends before a thin step than inside it."""
+    for index, step in enumerate(steps):
         if step.records > share:
-            return step.first_offset + min(share, step.end_offset - step.first_offset) - found.start_offset
+            inside = 0 if index and is_thin(step) else min(share, step.end_offset - step.first_offset)
+            return step.first_offset + inside - found.start_offset
         share -= step.records
     return found.offset_count
 

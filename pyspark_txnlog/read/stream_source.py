@@ -258,7 +258,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         If records or bytes are limited, the measuring goes a little beyond the limit, and the ranges end there.
         Otherwise it ends with the first visible records, and the ranges stay whole."""
-        from pyspark_txnlog.read.planning import SPLIT_STEP_BYTES, measured_steps, shared_connection
+        from pyspark_txnlog.read.planning import SPLIT_STEP_BYTES, measured_steps, refined_steps, shared_connection
 
         steps: list[list[SplitStep]] = [[] for _ in ranges]
         looked = [max(found.start_offset, self._hidden_to.get(_line(found), 0)) for found in ranges]
@@ -281,6 +281,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ]
             connection = shared_connection(self._options)
             found_steps = measured_steps(connection, self._options, windows, step_bytes=SPLIT_STEP_BYTES)
+            if limits.records_max:
+                share = max(1, limits.records_max // len(ranges))
+                found_steps = refined_steps(connection, self._options, windows, found_steps, records_max=share)
             for index, window, found in zip(missing, windows, found_steps, strict=True):
                 steps[index] += found
                 looked[index] = window.end_offset

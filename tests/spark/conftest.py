@@ -12,6 +12,7 @@ import pytest
 
 from coordinator_client.admin.admin import Admin
 from coordinator_client.transport.connection import Connection
+from tests.harness.compacted_topic import SOON
 from tests.harness.server_process import ServerProcess
 from tests.spark.streams import Stream
 from tests.spark.topics import Topics
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("spark") / "log") as running:
+    with ServerProcess(tmp_path_factory.mktemp("spark") / "log", environment=SOON) as running:
         yield running
 
 

@@ -60,9 +60,14 @@ def test_no_piece_shows_more_records_than_asked_for() -> None:
     assert bounds(split_ranges([a_range(0, 100)], [steps], 0, 5)) == [
         (0, 0, 11),
         (0, 11, 16),
-        (0, 16, 91),
-        (0, 91, 100),
+        (0, 16, 90),
+        (0, 90, 100),
     ]
+
+
+def test_a_part_ends_before_a_thin_step_that_is_too_much_for_it() -> None:
+    compacted = [SplitStep(at, at + 1_000, 4, 40) for at in range(0, 4_000, 1_000)]
+    assert bounds(split_ranges([a_range(0, 4_000)], [compacted], 0, 9)) == [(0, 0, 2_000), (0, 2_000, 4_000)]
 
 
 measured = st.lists(

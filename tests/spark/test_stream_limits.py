@@ -31,6 +31,15 @@ def test_records_are_counted_as_they_are_shown() -> None:
     assert found.end_offset == 905
 
 
+def test_a_micro_batch_ends_before_a_thin_step_that_is_too_much_for_it() -> None:
+    """A cut inside it would take as many offsets as records are allowed, with almost no record."""
+    steps = [[SplitStep(at, at + 1_000, 4, 40) for at in range(0, 4_000, 1_000)]]
+    (found,) = limited(TriggerLimits(records_max=9), [spread(0, 0, 4_000)], steps)
+    assert found.end_offset == 2_000
+    (found,) = limited(TriggerLimits(records_max=3), [spread(0, 0, 4_000)], steps)
+    assert found.end_offset == 3, "a limit below the first step is still kept"
+
+
 def test_bytes_are_cut_inside_a_step() -> None:
     steps = [[SplitStep(0, 10, 10, 1_000)]]
     (found,) = limited(TriggerLimits(bytes_max=500), [spread(0, 0, 10)], steps)

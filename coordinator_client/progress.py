@@ -32,6 +32,10 @@ class ProgressShown(Enum):
     EVERYWHERE = "everywhere"
     NOWHERE = "nowhere"
 
+    def is_on(self, stream: TextIO) -> bool:
+        """True if progress is shown on a stream."""
+        return self is ProgressShown.EVERYWHERE or (self is ProgressShown.TERMINAL and stream.isatty())
+
 
 class WorkProgress:
     """Progress of one piece of work, in records, bytes or another unit. Leave the `with` block to end its line."""
@@ -45,7 +49,7 @@ class WorkProgress:
         self._verb, self._unit = verb, unit
         self._clock, self._stream = clock, stream
         self._is_terminal = stream.isatty()
-        self.is_shown = shown is not ProgressShown.NOWHERE and (self._is_terminal or shown is ProgressShown.EVERYWHERE)
+        self.is_shown = shown.is_on(stream)
         """False if nothing is ever shown, so that a caller may save the effort of counting."""
         now_ms = clock.monotonic_ms()
         self._samples: deque[tuple[int, int]] = deque([(now_ms, 0)])

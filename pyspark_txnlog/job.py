@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from pyspark_txnlog.read.ranges import DataLoss
 
     try:
-        summary = _run(_settings(asked))
+        summary = _run(_settings(asked), is_progress_wanted=asked.progress)
     except TransactionError as error:
         return _fail(_why_unanswered(asked.endpoint, error), asked)
     except (JobFailed, InvalidOption, UnknownTopic, DataLoss, JavaMissing) as error:
@@ -69,13 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(settings: JobSettings) -> Summary:
+def _run(settings: JobSettings, *, is_progress_wanted: bool) -> Summary:
+    from coordinator_client.progress import ProgressShown
     from pyspark_txnlog.job_parts.committed_read import run_job
     from pyspark_txnlog.job_parts.job_settings import Mode
     from pyspark_txnlog.job_parts.streaming_job import run_stream
 
     if settings.mode is Mode.ONCE:
-        return run_job(settings, say=_say)
+        shown = ProgressShown.EVERYWHERE if is_progress_wanted else ProgressShown.TERMINAL
+        return run_job(settings, say=_say, shown=shown)
     return run_stream(settings, say=_say, is_stopping=_Signals())
 
 
@@ -130,7 +132,7 @@ def flag_of(option: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     from pyspark_txnlog.advice import DEFAULT_ENDPOINT
-    from pyspark_txnlog.job_parts.job_settings import FORMATS, TRIGGER_INTERVAL, Mode
+    from pyspark_txnlog.job_parts.job_settings import FORMATS
 
     parser = argparse.ArgumentParser(
         prog="pyspark_txnlog.job",
@@ -165,7 +167,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--master", metavar="URL", help="where Spark runs, without spark-submit (default: local[*])")
     parser.add_argument("--remote", metavar="URL", help="a server of Spark Connect to ask instead, sc://HOST:PORT")
+    parser.add_argument("--progress", action="store_true", help="show how far it is where stderr is no terminal, too")
     parser.add_argument("--traceback", action="store_true", help="show where an error happened")
+    _add_stream_flags(parser)
+    source = parser.add_argument_group("options of the source", "with its defaults; docs/spark.md says more of each")
+    for name, (default, meaning) in source_flags().items():
+        shown = f"{meaning} (default: {default})" if default else meaning
+        source.add_argument(flag_of(name), dest=name, metavar="VALUE", help=shown)
+    return parser
+
+
+def _add_stream_flags(parser: argparse.ArgumentParser) -> None:
+    from pyspark_txnlog.job_parts.job_settings import TRIGGER_INTERVAL, Mode
+
     stream = parser.add_argument_group("as a stream")
     how_long = stream.add_mutually_exclusive_group()
     how_long.add_argument(
@@ -183,11 +197,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help="with --follow, how often to look for more (default: %(default)s)",
     )
-    source = parser.add_argument_group("options of the source", "with its defaults; docs/spark.md says more of each")
-    for name, (default, meaning) in source_flags().items():
-        shown = f"{meaning} (default: {default})" if default else meaning
-        source.add_argument(flag_of(name), dest=name, metavar="VALUE", help=shown)
-    return parser
 
 
 def _settings(asked: argparse.Namespace) -> JobSettings:

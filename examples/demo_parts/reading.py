@@ -62,20 +62,29 @@ def spark_session(directory: Path, interrupts: Interrupts) -> Iterator[SparkSess
 
 
 def read_and_compare(spark: SparkSession, endpoint: str, rows: int, output: Path) -> SparkResult:
-    """Run the Spark job on the topic, and compare its output with the first rows of the data set."""
+    """Run the Spark job on the topic, and compare its output with the first rows of the data set. A terminal shows the
+    progress of both."""
+    from coordinator_client.progress import ProgressShown
     from pyspark_txnlog.job_parts.committed_read import run_job
+    from pyspark_txnlog.job_parts.job_progress import JobProgress
     from pyspark_txnlog.job_parts.job_settings import PARQUET, JobSettings
 
+    progress = JobProgress(spark, ProgressShown.TERMINAL)
     source = {"endpoint": endpoint, "subscribe": TOPIC, "columns": "key,value,topic,partition"}
-    job = run_job(JobSettings(options=source, format=PARQUET, output=str(output)), spark=spark)
+    job = run_job(
+        JobSettings(options=source, format=PARQUET, output=str(output)), spark=spark, shown=ProgressShown.TERMINAL
+    )
     flights = _flights(spark.read.parquet(str(output)))
     expected = expected_flights(rows)
-    comparison = compare_rows(expected, flights.toArrow())
-    by_carrier = _distances(flights)
+    with progress.step("compared", "rows", rows):
+        comparison = compare_rows(expected, flights.toArrow())
+    with progress.step("added up", "rows", rows):
+        by_carrier = _distances(flights)
     comparison.differences += compare_distances(distances(expected), by_carrier)
     uncommitted = {**source, "columns": "key,value", "isolationLevel": "read_uncommitted"}
     everything = spark.read.format("txnlog").options(**uncommitted).load()
-    contrast = _contrast(_flights(everything, names=[ROW, "distance"]))
+    with progress.step("read uncommitted", "records"):
+        contrast = _contrast(_flights(everything, names=[ROW, "distance"]))
     return SparkResult(job, comparison, by_carrier, contrast)
 
 

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator_client.admin.admin import Admin
 from coordinator_client.clock import SystemClock
+from coordinator_client.progress import ProgressShown
 from coordinator_client.transport.connection import Connection
 from pyspark_txnlog.advice import ALIASES, OPTIONS
 from pyspark_txnlog.bounds import InvalidOption, Position, offsets_json
 from pyspark_txnlog.job_parts.account import PartitionSummary, Summary
-from pyspark_txnlog.job_parts.job_settings import PARQUET, JobFailed, JobSettings
+from pyspark_txnlog.job_parts.job_progress import JobProgress
+from pyspark_txnlog.job_parts.job_settings import CONSOLE, PARQUET, JobFailed, JobSettings
 from pyspark_txnlog.job_parts.spark_session import job_session
 from pyspark_txnlog.job_parts.targets import Target, check_connector, rows_written, target_of
 from pyspark_txnlog.options import FORMAT, Report, SourceOptions, parse_options, topic_ids_json
-from pyspark_txnlog.read.planning import CLIENT_ID, plan_read, tls_of
+from pyspark_txnlog.read.planning import CLIENT_ID, SPLIT_STEP_BYTES, measured_steps, plan_read, tls_of
 from pyspark_txnlog.read.ranges import OffsetRange
 
 if TYPE_CHECKING:
@@ -31,13 +33,18 @@ _Counts = dict[tuple[str, int], tuple[int, ...]]
 
 
 def run_job(
-    settings: JobSettings, *, say: Callable[[str], None] = lambda _line: None, spark: SparkSession | None = None
+    settings: JobSettings,
+    *,
+    say: Callable[[str], None] = lambda _line: None,
+    spark: SparkSession | None = None,
+    shown: ProgressShown = ProgressShown.NOWHERE,
 ) -> Summary:
     """Read, write and audit; return the account. Spark is stopped at the end if it was started here.
 
-    `say` is called with a line for each step. Raises JobFailed if the output differs from the log or cannot be written.
-    Also raises InvalidOption, UnknownTopic, DataLoss, JavaMissing and PySparkException, and TransactionError if the
-    server refuses or is out of reach.
+    `say` is called with a line for each step, and `shown` says where the progress of a step is shown.
+
+    Raises JobFailed if the output differs from the log or cannot be written. Also raises InvalidOption, UnknownTopic,
+    DataLoss, JavaMissing and PySparkException, and TransactionError if the server refuses or is out of reach.
     """
     started_ms = SystemClock().monotonic_ms()
     options = parse_options(settings.options)
@@ -50,10 +57,20 @@ def run_job(
     with job_session(settings, spark, say) as session:
         check_connector(session, settings.format)
         fixed = _fixed(settings.options, planned)
+        progress = JobProgress(session, shown)
+        # The console shows the first rows only.
+        is_counted = progress.is_shown and settings.format != CONSOLE
+        visible = _visible_records(options, planned) if is_counted else None
         say(f"writing {settings.format} to {target.place}")
-        target.write(target.prepared(session.read.format(FORMAT).options(**fixed).load()))
-        written = rows_written(target, session)
-        hidden = _audited(session, fixed, target, written, say) if settings.is_audited else {}
+        with progress.step("written", "records", visible):
+            target.write(target.prepared(session.read.format(FORMAT).options(**fixed).load()))
+        with progress.step("counted", "rows", visible):
+            written = rows_written(target, session)
+        hidden: _Counts = {}
+        if settings.is_audited:
+            say("counting what is hidden")
+            with progress.step("checked", "offsets", offsets):
+                hidden = _audited(session, fixed, target, written)
         if planned:
             say(f"the next read goes on behind this one with --starting-offsets '{fixed['endingOffsets']}'")
     partitions = tuple(
@@ -63,6 +80,13 @@ def run_job(
     return Summary(
         isolation=options.isolation, partitions=partitions, elapsed_ms=SystemClock().monotonic_ms() - started_ms
     )
+
+
+def _visible_records(options: SourceOptions, planned: Sequence[OffsetRange]) -> int:
+    """Return the number of records that the ranges show, as the server measures it. Raises: TransactionError."""
+    with Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None, tls=tls_of(options)) as connection:
+        measured = measured_steps(connection, options, planned, step_bytes=SPLIT_STEP_BYTES)
+    return sum(step.records for steps in measured for step in steps)
 
 
 Standings = dict[tuple[str, int], tuple[int, int]]
@@ -140,11 +164,9 @@ def _audited(
     fixed: dict[str, str],
     target: Target,
     written: dict[tuple[str, int], int] | None,
-    say: Callable[[str], None],
 ) -> _Counts:
     """Return the counts of each range: visible, aborted, markers, corrupt. Raises JobFailed if the output has other
     rows."""
-    say("counting what is hidden")
     asked = without(fixed, frozenset({"columns", "includeheaders", "minpartitions", "maxrecordsperpartition"}))
     report = spark.read.format(FORMAT).options(**asked, report=Report.RANGES.value).load()
     counts: _Counts = {

@@ -79,7 +79,8 @@ def start_spark(app_name: str, *, master: str | None = None, remote: str | None 
         builder = builder.config("spark.log.level", "WARN")
     if not is_submitted():
         builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-        builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+        # Its line would mix with ours.
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
     return builder.getOrCreate()
 
 

@@ -24,13 +24,16 @@ from partition_log.requests import (
     TopicResult,
 )
 from tests.harness.group_calls import ANYBODY
+from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.world import World
 from tests.simulation.history import Growth, History, SettingChange
 from tests.simulation.members import TOPIC as SHARED_TOPIC
 from tests.simulation.options import Options
 from tests.simulation.passing import Passing
 
-_TOPIC = "t"
+TOPIC = "t"
+"""The main topic."""
+_COMPACTED = {"cleanup_policy": "compact,delete", "min_dirty_ratio": "0", "delete_retention_ms": "0"}
 _PASSING = "passing"
 _MORE_MAX = 3
 """How many partitions a topic gets at most, beside those that it begins with."""
@@ -51,7 +54,8 @@ class Topics:
         self.passing = Passing(world, history, _PASSING if options.passing_weight else "")
         self.targets = [self.passing.partition] if options.passing_weight else []
         """Partitions that clients write to."""
-        world.create_topic(_TOPIC, options.partitions)
+        settings = UNREADABLE_PAYLOADS | (_COMPACTED if options.key_count else {})
+        world.create_topic(TOPIC, options.partitions, config=settings)
         if options.passing_weight:
             world.create_topic(_PASSING, 1)
         self.look()
@@ -71,21 +75,21 @@ class Topics:
         count = len(self._topic().partition_ordinals)
         self._history.sizes.append((self._now(), count))
         for number in range(len(self.partitions), count):
-            self.partitions.append(f"{_TOPIC}-{number}")
-            self._history.removed.setdefault(f"{_TOPIC}-{number}", [])
+            self.partitions.append(f"{TOPIC}-{number}")
+            self._history.removed.setdefault(f"{TOPIC}-{number}", [])
         self._aim_at(count)
-        described = DescribeTopicConfigs([TopicName(_TOPIC)])
+        described = DescribeTopicConfigs([TopicName(TOPIC)])
         (found,) = self._world.inside.topics.describe_topic_configs(described, ANYBODY)
         (setting,) = (each for each in found.settings if each.name == RETENTION_BYTES)
         own = setting.value if setting.origin == "topic" else None
         self._history.settings_seen.append((self._now(), own))
 
     def _topic(self) -> Topic:
-        return self._world.inside.catalog.durable_topic(_TOPIC, b"")
+        return self._world.inside.catalog.durable_topic(TOPIC, b"")
 
     def _aim_at(self, count: int) -> None:
         self._aimed_at = max(self._aimed_at, count)
-        names = (f"{_TOPIC}-{number}" for number in range(count))
+        names = (f"{TOPIC}-{number}" for number in range(count))
         self.targets += [name for name in names if name not in self.targets]
 
     def _grow(self) -> None:
@@ -100,7 +104,7 @@ class Topics:
             if life == self._world.lives:
                 self._note(growth, settled.result()[0].error)
 
-        asked = CreatePartitions([MorePartitions(_TOPIC, b"", count)])
+        asked = CreatePartitions([MorePartitions(TOPIC, b"", count)])
         self._world.inside.topics.create_partitions(asked, ANYBODY).on_settled(answered)
         self._aim_at(count)
 
@@ -119,7 +123,7 @@ class Topics:
                 self._note(alteration, settled.result()[0].error)
 
         change = SettingsChange({}, (RETENTION_BYTES,)) if value is None else SettingsChange({RETENTION_BYTES: value})
-        asked = AlterTopicConfigs([TopicToAlter(_TOPIC, b"", change)])
+        asked = AlterTopicConfigs([TopicToAlter(TOPIC, b"", change)])
         self._world.inside.topics.alter_topic_configs(asked, ANYBODY).on_settled(answered)
 
     def _note(self, asked: Growth | SettingChange, error: CoordinatorError | None) -> None:

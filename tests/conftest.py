@@ -12,6 +12,7 @@ from xdist.remote import Producer
 
 from scripts.java import java_problem
 from tests.harness.combinations import Combination, chosen, row_in_turn, rows_here
+from tests.harness.engines import ENGINE_VARIABLE, ENGINES, NATURAL, SLATE, close_shelves
 from tests.harness.of_commit import TENTHS, commit_here, first_seed, tenth_in_turn, tenth_of
 from tests.harness.shares import Shares
 
@@ -50,6 +51,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="run the simulation with this seed only")
     parser.addoption("--commit", default=None, help="try the seeds of the commit with this hash, not of the one here")
     parser.addoption(
+        "--engine",
+        default=NATURAL,
+        choices=ENGINES,
+        help="the engine below worlds and servers (tests/harness/engines.py)",
+    )
+    parser.addoption(
         "--tenth",
         default="",
         choices=["", "turn", *map(str, range(TENTHS))],
@@ -61,6 +68,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Find out the commit once, before workers are started and Hypothesis looks for its seed."""
     option = config.option
+    if option.engine != NATURAL:
+        os.environ[ENGINE_VARIABLE] = option.engine
     option.commit = option.commit or commit_here()
     if option.tenth == "turn":
         option.tenth = str(tenth_in_turn(option.commit))
@@ -87,7 +96,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Shares 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the other tenths out."""
+    """Leave the other tenths out, and tests that copy a store if it is in a bucket."""
+    if config.option.engine == SLATE:
+        for item in items:
+            if item.get_closest_marker("copies_store"):
+                item.add_marker(pytest.mark.skip(reason="a store in a bucket is not copied"))
     if not config.option.tenth:
         return
     tenth = int(config.option.tenth)
@@ -103,6 +116,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "combination" in metafunc.fixturenames:
         row = row_in_turn(metafunc.module, metafunc.function.__name__)
         metafunc.parametrize("combination", [row], indirect=True, ids=str)
+
+
+def pytest_runtest_teardown() -> None:
+    """Close the stores of the test's worlds."""
+    close_shelves()
 
 
 @pytest.fixture

@@ -20,6 +20,9 @@ LEAST = 5_000
 """The incarnation of a line that begins then: seconds since 2025."""
 
 
+pytestmark = pytest.mark.copies_store
+
+
 def restore(world: World, backup: MemoryStore, wall_ms: int = RESTORED_MS) -> None:
     """The backup takes the place of the store, and the server starts."""
     world.settle()

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.harness.combinations import wanted_environment
+from tests.harness.engines import store_arguments, store_environment
 
 # Tests of processes know it by this module, too.
 from tests.harness.patience import DEADLINE_SECONDS as DEADLINE_SECONDS
@@ -84,7 +85,8 @@ class ServerProcess:
     @property
     def command(self) -> list[str]:
         """The subcommand with what a test always gives it."""
-        return ["serve", "--data-dir", str(self.data_dir), "--listen", self.address]
+        engine = [] if "--store" in self.arguments else store_arguments(self.data_dir)
+        return ["serve", "--data-dir", str(self.data_dir), "--listen", self.address, *engine]
 
     @property
     def _program(self) -> list[str]:
@@ -138,6 +140,7 @@ class ServerProcess:
         environment |= {
             **wanted_environment(),
             VARIABLE: wanted_transport(),
+            **store_environment(),
             **self._environment,
         }
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)

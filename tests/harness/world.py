@@ -54,6 +54,7 @@ from tests.harness.calls import partition_name as partition_name
 from tests.harness.classic_members import ClassicGroups
 from tests.harness.committed_offsets import CommittedOffsets
 from tests.harness.consumers import ConsumerGroups
+from tests.harness.engines import new_shelf, skip_in_bucket
 from tests.harness.entries import LogEntry as LogEntry
 from tests.harness.entries import Reading, entries_of
 from tests.harness.fast_path_calls import end_txn, produce, transact
@@ -108,7 +109,7 @@ class World:
         """`on_assembled` is called in every life of the process, before anything is loaded."""
         self.options = options if options is not None else WorldOptions()
         self.clock = ManualClock()
-        self.shelf: Shelf = shelf if shelf is not None else MemoryShelf()
+        self.shelf: Shelf = shelf if shelf is not None else new_shelf()
         self.lives = 0
         self._on_assembled = on_assembled
         self._start()
@@ -175,6 +176,7 @@ class World:
 
     def back_up(self) -> Any:
         """A backup of what is written now, for `restore`."""
+        skip_in_bucket("makes no backups")
         return self.shelf.back_up(self.clock.wall_ms())
 
     def restore(self, backup: Any, cause: IncarnationCause = IncarnationCause.RESTORE) -> None:
@@ -186,6 +188,7 @@ class World:
     def fail_disk(self, *, kept_groups: int = 0) -> None:
         """The next sync fails. Who waits is told that the outcome is unknown, the process ends and starts again, and
         the disk has the first of what was written, or none."""
+        skip_in_bucket("has no disk")
         assert isinstance(self.shelf, MemoryShelf), "only the memory store fails when told to"
         self.shelf.store.fail_next_sync(OSError(errno.EIO, "the disk"))
         try:

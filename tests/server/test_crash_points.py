@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from coordinator_runtime.rocks import open_read_only
 from tests.harness.combinations import Combination, row_of_case
+from tests.harness.engines import open_stopped
 from tests.harness.long_cases import one_in
 from tests.harness.server_process import ServerProcess
 from tests.harness.stopping_server import POINT_VARIABLE, STOPPED, WATCHED_ID
@@ -176,7 +176,7 @@ def committed_earlier(channel: grpc.Channel) -> ProducerByWire:
 
 def what_is_left(data_dir: Path, producer_id: int, *, committed: bool) -> tuple[str, int]:
     """State and number of markers in the store of the killed server, as the next one will find them."""
-    store = open_read_only(data_dir)
+    store = open_stopped(data_dir)
     try:
         (found,) = [each for each in stored.transactions(store) if each.transactional_id == WATCHED_ID]
         markers = [

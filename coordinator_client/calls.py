@@ -224,6 +224,18 @@ SHARE_GROUP_HEARTBEAT: Final = Rpc(
     group.ShareGroupHeartbeatRequest,
     group.ShareGroupHeartbeatResponse.FromString,
 )
+STREAMS_GROUP_HEARTBEAT: Final = Rpc(
+    Method.STREAMS_GROUP_HEARTBEAT,
+    _GROUP,
+    group.StreamsGroupHeartbeatRequest,
+    group.StreamsGroupHeartbeatResponse.FromString,
+)
+STREAMS_GROUP_DESCRIBE: Final = Rpc(
+    Method.STREAMS_GROUP_DESCRIBE,
+    _GROUP,
+    group.StreamsGroupDescribeRequest,
+    group.StreamsGroupDescribeResponse.FromString,
+)
 SHARE_FETCH: Final = Rpc(Method.SHARE_FETCH, _SHARE, share.ShareFetchRequest, parse_share_fetch_reply, is_bulk=True)
 SHARE_ACKNOWLEDGE: Final = Rpc(
     Method.SHARE_ACKNOWLEDGE, _SHARE, share.ShareAcknowledgeRequest, share.ShareAcknowledgeResponse.FromString

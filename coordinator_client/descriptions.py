@@ -5,7 +5,7 @@ They describe transactions, the partitions that transactions hold up, and groups
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coordinator_api.v1 import admin_pb2 as admin
@@ -233,6 +233,7 @@ def _blocking(found: admin.BlockingTransaction) -> BlockingTransaction:
 CLASSIC = "classic"
 CONSUMER = "consumer"
 SHARE = "share"
+STREAMS = "streams"
 EMPTY = "Empty"
 
 
@@ -242,10 +243,24 @@ class GroupListing:
 
     group_id: str
     group_type: str
-    """Type of the group: `classic`, `consumer` or `share`."""
+    """Type of the group: `classic`, `consumer`, `share` or `streams`."""
     state: str
     protocol_type: str
-    """Protocol of its members: "consumer", "share" in share groups. Empty for a group that only has offsets."""
+    """Protocol of its members: "consumer", and "share" or "streams" in groups of these types. Empty for a group that
+    only has offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberTasks:
+    """Tasks of a member of a streams group: pairs of a subtopology and a partition."""
+
+    process_id: str
+    """Process of the member, which has each task at most once."""
+    active: tuple[tuple[str, int], ...]
+    standby: tuple[tuple[str, int], ...]
+    warmup: tuple[tuple[str, int], ...]
+    lags: Mapping[tuple[str, int], int]
+    """Changelog records that the member lacks, by task, as it last reported them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +286,8 @@ class GroupMember:
     share group, whose members wait for none."""
     is_classic: bool
     """True if the member speaks the classic protocol, in a group of either type."""
+    tasks: MemberTasks | None = None
+    """Tasks of a member of a streams group, whose partitions are those that its active tasks read; None in others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from coordinator_core.shards import (
     share_partitions_kind,
     transactions_kind,
 )
+from coordinator_core.topic_maker import LogTopicMaker
 from coordinator_protocol.batch import ExamineBatch
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.disk_guard import DiskGuard
@@ -509,6 +510,7 @@ def _groups(
             authorizer=base.authorizer,
             catalog=base.catalog,
             topics=base.catalog,
+            topic_maker=LogTopicMaker(log.topics),
             verifier=verifier,
             answers=answers,
             news=news,

@@ -124,6 +124,14 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
         Ask(_P.DESCRIBE, _GROUP, _ITEM),
         Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of all topics of all members"),
     ),
+    Method.STREAMS_GROUP_HEARTBEAT: (
+        _READ_GROUP,
+        Ask(_P.DESCRIBE, _TOPIC, when="of each topic of the topology; missing ones are made as by CreateTopics"),
+    ),
+    Method.STREAMS_GROUP_DESCRIBE: (
+        Ask(_P.DESCRIBE, _GROUP, _ITEM),
+        Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of all topics of the topology"),
+    ),
     Method.SHARE_FETCH: (_READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
     Method.SHARE_ACKNOWLEDGE: (_READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
     Method.TXN_SHARE_ACKNOWLEDGE: (_WRITE_ID, _READ_GROUP, Ask(_P.READ, _TOPIC)),

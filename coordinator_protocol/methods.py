@@ -42,6 +42,8 @@ class Method(StrEnum):
     CONSUMER_GROUP_DESCRIBE = "ConsumerGroupDescribe"
     SHARE_GROUP_HEARTBEAT = "ShareGroupHeartbeat"
     SHARE_GROUP_DESCRIBE = "ShareGroupDescribe"
+    STREAMS_GROUP_HEARTBEAT = "StreamsGroupHeartbeat"
+    STREAMS_GROUP_DESCRIBE = "StreamsGroupDescribe"
     SHARE_FETCH = "ShareFetch"
     SHARE_ACKNOWLEDGE = "ShareAcknowledge"
     TXN_SHARE_ACKNOWLEDGE = "TxnShareAcknowledge"
@@ -194,6 +196,14 @@ METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
                 is_for_members=True,
             ),
             MethodRule(Method.SHARE_GROUP_DESCRIBE, is_large_answer=True, is_repeatable=True),
+            MethodRule(
+                Method.STREAMS_GROUP_HEARTBEAT,
+                waits=Waits.NEWS,
+                may_be_refused=False,
+                is_repeatable=True,
+                is_for_members=True,
+            ),
+            MethodRule(Method.STREAMS_GROUP_DESCRIBE, is_large_answer=True, is_repeatable=True),
             MethodRule(
                 Method.SHARE_FETCH,
                 waits=Waits.RECORDS,

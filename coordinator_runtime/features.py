@@ -26,10 +26,15 @@ SHARE_GROUPS: Final = "share_groups"
 """Share groups and the states of their partitions. An older program would serve neither, and remove records that they
 have not delivered."""
 
+STREAMS_GROUPS: Final = "streams_groups"
+"""Streams groups. An older program would not know that their members hold tasks, and give their group ids away."""
+
 COMPACTED_LOGS: Final = "compacted_logs"
 """Logs that were compacted. An older program would not go on with a pass that has begun."""
 
-KNOWN_FEATURES: Final[frozenset[str]] = frozenset({KAFKA_BATCHES, COMPACT_TOPICS, COMPACTED_LOGS, SHARE_GROUPS})
+KNOWN_FEATURES: Final[frozenset[str]] = frozenset(
+    {KAFKA_BATCHES, COMPACT_TOPICS, COMPACTED_LOGS, SHARE_GROUPS, STREAMS_GROUPS}
+)
 
 
 def features_of(stored: bytes | None) -> tuple[str, ...]:

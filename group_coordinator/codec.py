@@ -23,5 +23,11 @@ SHARE_TARGET_EPOCH: Final = 14
 SHARE_TARGET_MEMBER: Final = 15
 SHARE_CURRENT_ASSIGNMENT: Final = 16
 SHARE_PARTITIONS: Final = 17
+STREAMS_GROUP_EPOCH: Final = 18
+STREAMS_TOPOLOGY: Final = 19
+STREAMS_MEMBER: Final = 20
+STREAMS_TARGET_EPOCH: Final = 21
+STREAMS_TARGET_MEMBER: Final = 22
+STREAMS_CURRENT_ASSIGNMENT: Final = 23
 GROUP_ADMINISTERED: Final = 11
 """Type of rows that exist only in the history, without a value: the caller who deleted the group or offsets of it."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-GROUP_SIZE_MAX: Final = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
+GROUP_SIZE_MAX: Final = INT32_MAX
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """Longest time that a new member may stay parked in its first JoinGroup (spec groups 2.3)."""
 
@@ -84,6 +85,22 @@ class GroupConfig:
     share_partition_max_record_locks: int = 2_000
     share_partition_max_record_locks_min: int = 100
     share_partition_max_record_locks_max: int = 4_000
+    streams_size_max: int = GROUP_SIZE_MAX
+    streams_session_timeout_ms: int = 45_000
+    streams_session_timeout_ms_min: int = 45_000
+    streams_session_timeout_ms_max: int = 60_000
+    streams_heartbeat_interval_ms: int = 5_000
+    streams_heartbeat_interval_ms_min: int = 5_000
+    streams_heartbeat_interval_ms_max: int = 15_000
+    streams_initial_rebalance_delay_ms: int = 3_000
+    """A task that moves restores its state elsewhere, so waiting for members is worth it."""
+    streams_num_standby_replicas: int = 0
+    streams_num_standby_replicas_max: int = 2
+    streams_num_warmup_replicas: int = 2
+    streams_num_warmup_replicas_max: int = 20
+    streams_acceptable_recovery_lag: int = 10_000
+    streams_task_offset_interval_ms: int = 60_000
+    streams_task_offset_interval_ms_min: int = 15_000
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_length_max: int = 4_096
@@ -104,10 +121,16 @@ class GroupConfig:
             ("group_share_record_lock_duration_ms", self.share_record_lock),
             ("group_share_delivery_count_limit", self.share_delivery_count),
             ("group_share_partition_max_record_locks", self.share_record_locks),
+            ("group_streams_session_timeout_ms", self.streams_session),
+            ("group_streams_heartbeat_interval_ms", self.streams_heartbeat),
+            ("group_streams_num_standby_replicas", self.streams_standbys),
+            ("group_streams_num_warmup_replicas", self.streams_warmups),
+            ("group_streams_task_offset_interval_ms", self.streams_offset_interval),
         ):
             _check_bounded(setting, bounded)
         _check_heartbeat("consumer", self.consumer_heartbeat, self.consumer_session)
         _check_heartbeat("share", self.share_heartbeat, self.share_session)
+        _check_heartbeat("streams", self.streams_heartbeat, self.streams_session)
 
     @property
     def consumer_session(self) -> Bounded:
@@ -160,6 +183,40 @@ class GroupConfig:
             self.share_partition_max_record_locks_min,
             self.share_partition_max_record_locks_max,
         )
+
+    @property
+    def streams_session(self) -> Bounded:
+        return Bounded(
+            self.streams_session_timeout_ms, self.streams_session_timeout_ms_min, self.streams_session_timeout_ms_max
+        )
+
+    @property
+    def streams_heartbeat(self) -> Bounded:
+        return Bounded(
+            self.streams_heartbeat_interval_ms,
+            self.streams_heartbeat_interval_ms_min,
+            self.streams_heartbeat_interval_ms_max,
+        )
+
+    @property
+    def streams_initial_delay(self) -> Bounded:
+        return Bounded(self.streams_initial_rebalance_delay_ms, 0, INT32_MAX)
+
+    @property
+    def streams_standbys(self) -> Bounded:
+        return Bounded(self.streams_num_standby_replicas, 0, self.streams_num_standby_replicas_max)
+
+    @property
+    def streams_warmups(self) -> Bounded:
+        return Bounded(self.streams_num_warmup_replicas, 0, self.streams_num_warmup_replicas_max)
+
+    @property
+    def streams_recovery_lag(self) -> Bounded:
+        return Bounded(self.streams_acceptable_recovery_lag, 0, INT32_MAX)
+
+    @property
+    def streams_offset_interval(self) -> Bounded:
+        return Bounded(self.streams_task_offset_interval_ms, self.streams_task_offset_interval_ms_min, INT32_MAX)
 
 
 def _check_bounded(setting: str, bounded: Bounded) -> None:

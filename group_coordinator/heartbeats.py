@@ -85,15 +85,23 @@ class Heartbeats(Generic[BeatT]):
         If a newer heartbeat of the member overtakes it, it is answered no later than that one. Its answer is then that
         of the newer one, unless the member leaves with that.
         """
-        wait_ms = self._wait_ms(request, context)
 
         def named(reply: HeartbeatReply) -> HeartbeatAnswer:
-            if wait_ms > 0:
-                ask_again()
             assigned = None if reply.assigned is None else topic_shares(reply.assigned, self._topics)
             return HeartbeatAnswer(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms, assigned)
 
-        return self._ask(request, context, wait_ms).map(named)
+        return self.reply(request, context, ask_again).map(named)
+
+    def reply(self, request: BeatT, context: CallContext, ask_again: Callable[[], None]) -> Pending[HeartbeatReply]:
+        """Return the reply of the group itself, when `answer` returns its answer."""
+        wait_ms = self._wait_ms(request, context)
+
+        def allowed(reply: HeartbeatReply) -> HeartbeatReply:
+            if wait_ms > 0:
+                ask_again()
+            return reply
+
+        return self._ask(request, context, wait_ms).map(allowed)
 
     def _wait_ms(self, request: BeatT, context: CallContext) -> int:
         """Return the time that a heartbeat may wait (ms). A leave does not wait, and the next heartbeat must come
@@ -167,7 +175,7 @@ class Heartbeats(Generic[BeatT]):
             if reply is not beat.told:
                 beat.told = reply
                 beat.settled_on = self._settled_on(request, beat)
-            return reply.assigned is not None or reply.member_epoch != request.member_epoch
+            return reply.is_news(request)
 
         return self._news.ask(request.group_id, ask, is_news=is_news, max_wait_ms=wait_ms)
 

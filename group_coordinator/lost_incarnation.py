@@ -20,6 +20,9 @@ from group_coordinator.consumer.removal import removal_values
 from group_coordinator.shard import GroupShard
 from group_coordinator.share import records as share_records
 from group_coordinator.share.group import ShareGroup, member_tombstones
+from group_coordinator.streams import records as streams_records
+from group_coordinator.streams.group import StreamsGroup
+from group_coordinator.streams.group import member_tombstones as streams_member_tombstones
 
 LOST_INCARNATION: Final = "lost_line"
 """Cause of the records. The text is stored, so it keeps an older word for incarnation."""
@@ -52,3 +55,9 @@ def _values(shard: GroupShard, turn: Turn) -> Iterator[object]:
             # The states of its partitions stay. The data plane judges them by the leader epochs of the log.
             yield from member_tombstones(group.group_id, list(group.members.keys()))
             yield share_records.ShareGroupEpochBumped(group.group_id, least, group.epochs.metadata_hash)
+        elif isinstance(group, StreamsGroup) and group.epochs.group_epoch < least:
+            yield from streams_member_tombstones(group.group_id, list(group.members.keys()))
+            epochs = group.epochs
+            yield streams_records.StreamsGroupEpochBumped(
+                group.group_id, least, epochs.metadata_hash, epochs.validated_topology_epoch
+            )

@@ -62,6 +62,10 @@ class HeartbeatReply(Struct, frozen=True, kw_only=True):
     assigned: Mapping[bytes, Iterable[int]] | None = None
     """None if unchanged."""
 
+    def is_news(self, request: Beat) -> bool:
+        """Return True if it has something new for the member, so that the heartbeat need not wait any longer."""
+        return self.assigned is not None or self.member_epoch != request.member_epoch
+
 
 class HeartbeatAnswer(Struct, frozen=True):
     """Answer to a member, with topic names."""

@@ -31,6 +31,11 @@ from group_coordinator.share import removal as share_removal
 from group_coordinator.share.group import ShareGroups
 from group_coordinator.share.state import ShareGroupState
 from group_coordinator.state import Group, GroupKind
+from group_coordinator.streams import assigning as streams_assigning
+from group_coordinator.streams import codec as streams_codec
+from group_coordinator.streams import removal as streams_removal
+from group_coordinator.streams.group import StreamsGroups
+from group_coordinator.streams.state import StreamsGroupState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,18 @@ SHARE: Final = GroupPart(
     timers=("session",),
     state_names=tuple(state.value for state in ShareGroupState),
 )
+STREAMS: Final = GroupPart(
+    in_shard=ShardPart(
+        make=StreamsGroups,
+        owed=streams_removal.decide_loaded,
+        kind=GroupKind.STREAMS,
+        topics_changed=streams_assigning.decide_topics_changed,
+    ),
+    encoders=streams_codec.ENCODERS,
+    decoders=streams_codec.DECODERS,
+    timers=("session", "rebalance", "target"),
+    state_names=tuple(state.value for state in StreamsGroupState),
+)
 COMMITTED: Final = GroupPart(
     in_shard=ShardPart(
         make=lambda shard: Offsets(shard.journal, on_turned=shard.standings.look),
@@ -114,7 +131,7 @@ ADMINISTRATION: Final = GroupPart(
     decoders=administration_codec.DECODERS,
 )
 
-PARTS: Final[tuple[GroupPart, ...]] = (CLASSIC, CONSUMER, SHARE, COMMITTED, ADMINISTRATION)
+PARTS: Final[tuple[GroupPart, ...]] = (CLASSIC, CONSUMER, SHARE, STREAMS, COMMITTED, ADMINISTRATION)
 """Registered parts, in the order of their work after a load."""
 
 

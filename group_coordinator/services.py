@@ -14,6 +14,7 @@ from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, T
 from coordinator_runtime.record_log import RecordLog
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.share_ports import PartitionHomes
+from coordinator_runtime.topic_making import TopicMaker
 from coordinator_runtime.worker import Worker
 from group_coordinator.administration.service import AdministrationService
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
@@ -34,6 +35,8 @@ from group_coordinator.share_partitions.offset_admin import OffsetAdmin
 from group_coordinator.share_partitions.service import SharePartitionService
 from group_coordinator.share_partitions.sessions import ShareSessions
 from group_coordinator.share_partitions.transacted import TxnSharePorts, TxnShareService
+from group_coordinator.streams.background import TaskPlacer
+from group_coordinator.streams.service import StreamsPorts, StreamsService
 from group_coordinator.target_computer import TargetComputer
 
 
@@ -59,6 +62,7 @@ class GroupDependencies:
     authorizer: Authorizer
     catalog: TopicCatalog
     topics: TopicMetadata
+    topic_maker: TopicMaker
     verifier: GroupVerifier
     answers: LateAnswers
     news: News
@@ -76,6 +80,7 @@ class GroupServices:
     classic: ClassicService
     consumer: ConsumerService
     share: ShareService
+    streams: StreamsService
     share_records: SharePartitionService
     share_offsets: OffsetAdmin
     txn_shares: TxnShareService
@@ -89,6 +94,7 @@ def group_services(around: GroupDependencies) -> GroupServices:
     runtime, router, config = around.runtime, around.router, around.config
     for targets in (target_rules(around.assignors), SHARE_TARGETS):
         TargetComputer(runtime, router, around.worker, targets)
+    TaskPlacer(runtime, router, around.worker)
     shares = ShareParts(
         log=around.shares.log,
         homes=around.shares.homes,
@@ -121,6 +127,12 @@ def group_services(around: GroupDependencies) -> GroupServices:
             topics=around.topics,
             features=around.features,
             news=around.news,
+        ),
+        streams=StreamsService(
+            runtime,
+            router,
+            StreamsPorts(around.authorizer, around.topics, around.features, around.topic_maker),
+            around.news,
         ),
         share_records=SharePartitionService(runtime, shares, around.authorizer),
         share_offsets=OffsetAdmin(runtime, shares, around.topics, around.authorizer),

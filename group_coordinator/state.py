@@ -13,11 +13,12 @@ from coordinator_runtime.ports import Committer
 
 
 class GroupKind(StrEnum):
-    """Protocol of the members of a group. Streams groups will be one more."""
+    """Protocol of the members of a group."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+    STREAMS = "streams"
 
 
 class OfGroup(Struct, frozen=True):
@@ -41,12 +42,13 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str:
-        """ "consumer" for consumers, "share" for share groups; empty for a group that only has offsets."""
+        """ "consumer" for consumers, "share" and "streams" for groups of these kinds; empty for a group that only has
+        offsets."""
 
     @property
     def state_name(self) -> str:
-        """Name of the durable state, as ListGroups shows it: Empty, PreparingRebalance, CompletingRebalance, Assigning,
-        Reconciling, Stable."""
+        """Name of the durable state, as ListGroups shows it: Empty, PreparingRebalance, CompletingRebalance, NotReady,
+        Assigning, Reconciling, Stable."""
 
     @property
     def live_state_name(self) -> str:

@@ -35,6 +35,8 @@ from coordinator_client.calls import (
     OFFSET_FETCH,
     SHARE_GROUP_DESCRIBE,
     SHARE_GROUP_HEARTBEAT,
+    STREAMS_GROUP_DESCRIBE,
+    STREAMS_GROUP_HEARTBEAT,
 )
 from coordinator_client.consumer.commits import fill_topics
 from coordinator_client.descriptions import (
@@ -62,6 +64,7 @@ from coordinator_client.errors import (
     rejected,
 )
 from coordinator_client.settings import isolation_level
+from coordinator_client.streams_description import described_streams
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
@@ -130,18 +133,28 @@ class GroupCalls:
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
             not_found = error
-        try:
-            return await self._describe_share_group(group_id)
-        except Misconfigured as error:
-            if error.code != ErrorCode.UNSUPPORTED_VERSION:
-                raise
-            # A server older than share groups.
-            raise not_found from None
+        for describe in (self._describe_share_group, self._describe_streams_group):
+            try:
+                return await describe(group_id)
+            except Misconfigured as error:
+                if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+                # A server older than groups of this kind.
+                raise not_found from None
+            except Rejected as error:
+                if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+        raise not_found
 
     async def _describe_share_group(self, group_id: str) -> GroupDescription:
         request = group.ShareGroupDescribeRequest(header=self._asker.header(), group_ids=[group_id])
         reply = await self._asker.ask(SHARE_GROUP_DESCRIBE, request, items=lambda reply: reply.groups)
         return described_share(reply.groups[0])
+
+    async def _describe_streams_group(self, group_id: str) -> GroupDescription:
+        request = group.StreamsGroupDescribeRequest(header=self._asker.header(), group_ids=[group_id])
+        reply = await self._asker.ask(STREAMS_GROUP_DESCRIBE, request, items=lambda reply: reply.groups)
+        return described_streams(reply.groups[0])
 
     async def _describe_classic_group(self, group_id: str) -> GroupDescription:
         request = group.DescribeGroupsRequest(header=self._asker.header(), group_ids=[group_id])
@@ -185,6 +198,15 @@ class GroupCalls:
                 header=self._asker.header(), group_id=group_id, member_id=member_id, member_epoch=_LEAVING_EPOCH
             )
             await self._asker.ask(SHARE_GROUP_HEARTBEAT, share_leave)
+        elif described.group_type == "streams":
+            streams_leave = group.StreamsGroupHeartbeatRequest(
+                header=self._asker.header(),
+                group_id=group_id,
+                member_id=member_id,
+                member_epoch=_LEAVING_EPOCH,
+                instance_id=member.instance_id,
+            )
+            await self._asker.ask(STREAMS_GROUP_HEARTBEAT, streams_leave)
         elif described.group_type == "consumer" and not member.is_classic:
             leave = group.ConsumerGroupHeartbeatRequest(
                 header=self._asker.header(),

@@ -97,6 +97,14 @@ def _of_groups(groups: GroupConfig) -> Iterable[tuple[str, object, ValueType]]:
         *_bounded("share", "record.lock.duration.ms", groups.share_record_lock),
         ("group.share.delivery.count.limit", groups.share_delivery_count_limit, _I),
         ("group.share.partition.max.record.locks", groups.share_partition_max_record_locks, _I),
+        ("group.streams.max.size", groups.streams_size_max, _I),
+        *_bounded("streams", "session.timeout.ms", groups.streams_session),
+        *_bounded("streams", "heartbeat.interval.ms", groups.streams_heartbeat),
+        ("group.streams.initial.rebalance.delay.ms", groups.streams_initial_rebalance_delay_ms, _I),
+        ("group.streams.num.standby.replicas", groups.streams_num_standby_replicas, _I),
+        ("group.streams.max.standby.replicas", groups.streams_num_standby_replicas_max, _I),
+        ("group.streams.task.offset.interval.ms", groups.streams_task_offset_interval_ms, _I),
+        ("group.streams.min.task.offset.interval.ms", groups.streams_task_offset_interval_ms_min, _I),
     )
 
 

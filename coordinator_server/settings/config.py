@@ -36,7 +36,7 @@ from coordinator_server.settings.setting_types import (
     assignor_names,
     names,
 )
-from coordinator_server.settings.share_config import ShareConfig
+from coordinator_server.settings.streams_config import StreamsConfig
 from coordinator_server.tracing import TraceExporter, check_installed
 from coordinator_server.traffic.admission import AdmissionLimits
 from coordinator_server.traffic.answer_bytes import AnswerLimits
@@ -50,7 +50,7 @@ CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
 """Environment variable that names the TOML file if no flag does."""
 
 
-class Config(ShareConfig):
+class Config(StreamsConfig):
     """All settings. Units are in the names: `_ms` milliseconds, `_bytes` bytes."""
 
     data_dir: SettingPath
@@ -485,6 +485,21 @@ class Config(ShareConfig):
             share_partition_max_record_locks=self.group_share_partition_max_record_locks,
             share_partition_max_record_locks_min=self.group_share_partition_max_record_locks_min,
             share_partition_max_record_locks_max=self.group_share_partition_max_record_locks_max,
+            streams_size_max=self.group_streams_size_max,
+            streams_session_timeout_ms=self.group_streams_session_timeout_ms,
+            streams_session_timeout_ms_min=self.group_streams_session_timeout_ms_min,
+            streams_session_timeout_ms_max=self.group_streams_session_timeout_ms_max,
+            streams_heartbeat_interval_ms=self.group_streams_heartbeat_interval_ms,
+            streams_heartbeat_interval_ms_min=self.group_streams_heartbeat_interval_ms_min,
+            streams_heartbeat_interval_ms_max=self.group_streams_heartbeat_interval_ms_max,
+            streams_initial_rebalance_delay_ms=self.group_streams_initial_rebalance_delay_ms,
+            streams_num_standby_replicas=self.group_streams_num_standby_replicas,
+            streams_num_standby_replicas_max=self.group_streams_num_standby_replicas_max,
+            streams_num_warmup_replicas=self.group_streams_num_warmup_replicas,
+            streams_num_warmup_replicas_max=self.group_streams_num_warmup_replicas_max,
+            streams_acceptable_recovery_lag=self.group_streams_acceptable_recovery_lag,
+            streams_task_offset_interval_ms=self.group_streams_task_offset_interval_ms,
+            streams_task_offset_interval_ms_min=self.group_streams_task_offset_interval_ms_min,
             offsets_retention_ms=self.offsets_retention_ms,
             offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,
             offset_metadata_length_max=self.offset_metadata_length_max,

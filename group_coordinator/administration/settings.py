@@ -3,7 +3,8 @@
 Values are stored as whole numbers. A setting whose values are words has a number for each of them: `SETTINGS` is the
 table. The name of a topic is stored as text.
 
-Source: spec groups 8.2 ("per-group overrides"); KIP-932, KIP-1191, KIP-1222 for the settings of share groups.
+Source: spec groups 8.2 ("per-group overrides"); KIP-932, KIP-1191, KIP-1222 for the settings of share groups, KIP-1071
+for those of streams groups.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ SHARE_AUTO_OFFSET_RESET: Final = "share_auto_offset_reset"
 SHARE_ISOLATION_LEVEL: Final = "share_isolation_level"
 SHARE_RENEW_ACKNOWLEDGE_ENABLE: Final = "share_renew_acknowledge_enable"
 SHARE_DEAD_LETTER_TOPIC: Final = "share_dead_letter_topic"
+STREAMS_SESSION_TIMEOUT_MS: Final = "streams_session_timeout_ms"
+STREAMS_HEARTBEAT_INTERVAL_MS: Final = "streams_heartbeat_interval_ms"
+STREAMS_INITIAL_REBALANCE_DELAY_MS: Final = "streams_initial_rebalance_delay_ms"
+STREAMS_NUM_STANDBY_REPLICAS: Final = "streams_num_standby_replicas"
+STREAMS_NUM_WARMUP_REPLICAS: Final = "streams_num_warmup_replicas"
+STREAMS_ACCEPTABLE_RECOVERY_LAG: Final = "streams_acceptable_recovery_lag"
+STREAMS_TASK_OFFSET_INTERVAL_MS: Final = "streams_task_offset_interval_ms"
 
 
 class GroupSetting(Struct, frozen=True):
@@ -81,12 +89,20 @@ SETTINGS: Final[Mapping[str, GroupSetting]] = {
     SHARE_ISOLATION_LEVEL: _words("read_uncommitted", words_of("read_uncommitted", "read_committed")),
     SHARE_RENEW_ACKNOWLEDGE_ENABLE: _words("false", words_of("false", "true")),
     SHARE_DEAD_LETTER_TOPIC: _words("", TOPIC),
+    STREAMS_SESSION_TIMEOUT_MS: _number(lambda config: config.streams_session),
+    STREAMS_HEARTBEAT_INTERVAL_MS: _number(lambda config: config.streams_heartbeat),
+    STREAMS_INITIAL_REBALANCE_DELAY_MS: _number(lambda config: config.streams_initial_delay),
+    STREAMS_NUM_STANDBY_REPLICAS: _number(lambda config: config.streams_standbys),
+    STREAMS_NUM_WARMUP_REPLICAS: _number(lambda config: config.streams_warmups),
+    STREAMS_ACCEPTABLE_RECOVERY_LAG: _number(lambda config: config.streams_recovery_lag),
+    STREAMS_TASK_OFFSET_INTERVAL_MS: _number(lambda config: config.streams_offset_interval),
 }
 """Settings of groups by name."""
 
 _PAIRS: Final = (
     (SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS),
     (SHARE_SESSION_TIMEOUT_MS, SHARE_HEARTBEAT_INTERVAL_MS),
+    (STREAMS_SESSION_TIMEOUT_MS, STREAMS_HEARTBEAT_INTERVAL_MS),
 )
 """Session timeouts, each with the heartbeat interval that must be below it."""
 
@@ -164,6 +180,24 @@ class ShareSettings(Struct, frozen=True):
     """Topic that gets a letter of each record that is given up; empty for none."""
 
 
+class StreamsSettings(Struct, frozen=True):
+    """Settings of one streams group."""
+
+    session_timeout_ms: int
+    """Silence after which a member is removed."""
+    heartbeat_interval_ms: int
+    initial_rebalance_delay_ms: int
+    """Time that the first target of a new group waits for more members."""
+    num_standby_replicas: int
+    """Number of standby tasks for each stateful task."""
+    num_warmup_replicas: int
+    """Maximum number of warm-up tasks at a time."""
+    acceptable_recovery_lag: int
+    """Lag at which a copy counts as caught up, in records of its changelogs."""
+    task_offset_interval_ms: int
+    """Interval at which members report the offsets of their tasks."""
+
+
 class GroupSettings:
     """Settings of the groups of one shard. Implements `group_coordinator.shard.PartState`."""
 
@@ -199,6 +233,18 @@ class GroupSettings:
             is_read_committed=bool(self._setting(group_id, SHARE_ISOLATION_LEVEL)),
             is_renew_enabled=bool(self._setting(group_id, SHARE_RENEW_ACKNOWLEDGE_ENABLE)),
             dead_letter_topic=self._text(group_id, SHARE_DEAD_LETTER_TOPIC),
+        )
+
+    def of_streams(self, group_id: str) -> StreamsSettings:
+        """Return the settings of a streams group."""
+        return StreamsSettings(
+            session_timeout_ms=self._setting(group_id, STREAMS_SESSION_TIMEOUT_MS),
+            heartbeat_interval_ms=self._setting(group_id, STREAMS_HEARTBEAT_INTERVAL_MS),
+            initial_rebalance_delay_ms=self._setting(group_id, STREAMS_INITIAL_REBALANCE_DELAY_MS),
+            num_standby_replicas=self._setting(group_id, STREAMS_NUM_STANDBY_REPLICAS),
+            num_warmup_replicas=self._setting(group_id, STREAMS_NUM_WARMUP_REPLICAS),
+            acceptable_recovery_lag=self._setting(group_id, STREAMS_ACCEPTABLE_RECOVERY_LAG),
+            task_offset_interval_ms=self._setting(group_id, STREAMS_TASK_OFFSET_INTERVAL_MS),
         )
 
     def _setting(self, group_id: str, name: str) -> int:

@@ -169,7 +169,7 @@ def check_commit(
     Raises Refused: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (spec groups 4.2, 4.4).
     """
     if member is None:
-        raise _unknown_committer(committer)
+        raise unknown_committer(committer)
     epoch = committer.generation_or_epoch
     if epoch == assignment.member_epoch:
         return
@@ -178,32 +178,34 @@ def check_commit(
         since = (assignment.assignment_epoch(topic_id, partition) for topic_id, partition in partitions)
         if all(given is not None and given <= epoch for given in since):
             return
-    raise _stale(assignment, committer, is_generation=is_classic or is_transactional)
+    raise stale_committer(assignment.member_epoch, committer, is_generation=is_classic or is_transactional)
 
 
 def check_fetch(member: ConsumerMember | None, assignment: CurrentAssignment, committer: Committer) -> None:
     """Raise Refused unless the member may read offsets, with the errors of `check_commit` (spec groups 4.3)."""
     if member is None:
-        raise _unknown_committer(committer)
+        raise unknown_committer(committer)
     if committer.generation_or_epoch != assignment.member_epoch:
-        raise _stale(assignment, committer, is_generation=member.classic is not None)
+        raise stale_committer(assignment.member_epoch, committer, is_generation=member.classic is not None)
 
 
-def _unknown_committer(committer: Committer) -> Refused:
+def unknown_committer(committer: Committer) -> Refused:
+    """Return the refusal for a committer that is no member."""
     return Refused(
         ErrorCode.UNKNOWN_MEMBER_ID,
         f"{committer.member_id!a:.80} is no member of the group: it left, or was silent for too long; join again",
     )
 
 
-def _stale(assignment: CurrentAssignment, committer: Committer, *, is_generation: bool) -> Refused:
+def stale_committer(member_epoch: int, committer: Committer, *, is_generation: bool) -> Refused:
+    """Return the refusal for a member that asks with another epoch than its own."""
     code = ErrorCode.ILLEGAL_GENERATION if is_generation else ErrorCode.STALE_MEMBER_EPOCH
-    if assignment.member_epoch == AWAY_EPOCH:
+    if member_epoch == AWAY_EPOCH:
         return Refused(code, f"{_GONE_FOR_A_MOMENT}: join again with epoch 0 first")
     return Refused(
         code,
-        f"the member is at epoch {assignment.member_epoch} and asks with {committer.generation_or_epoch}: take up the "
-        "newest heartbeat's answer first, and ask for partitions that are still assigned",
+        f"the member is at epoch {member_epoch} and asks with {committer.generation_or_epoch}: take up the newest "
+        "heartbeat's answer first, and ask for partitions that are still assigned",
     )
 
 

@@ -11,6 +11,7 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import (
     Admin,
     GroupOffset,
+    MemberTasks,
     Misconfigured,
     OffsetAndMetadata,
     OffsetReset,
@@ -31,6 +32,7 @@ from tests.harness.consumers import all_of, of
 from tests.harness.share_consumers import ACCEPT, REJECT, alter_shares, share_consumer
 from tests.harness.share_groups import ShareMember
 from tests.harness.share_partitions import Shares
+from tests.harness.streams_groups import COUNTS, StreamsGroups
 
 GROUP = "g"
 FOO_0, FOO_1 = place("foo-0"), place("foo-1")
@@ -90,6 +92,34 @@ def test_a_share_group_is_listed_described_and_deleted(server: AdministeredServe
         admin.delete_group(GROUP)
     assert caught.value.code == ErrorCode.NON_EMPTY_GROUP
     member.leaves()
+    admin.delete_group(GROUP)
+    assert admin.list_groups() == []
+
+
+def test_a_streams_group_is_listed_described_and_deleted(server: AdministeredServer, admin: Admin) -> None:
+    streams = StreamsGroups(server.world)
+    member = streams.member("a", settings={"rack_id": "east"})
+    streams.runs(member, wanted=COUNTS)
+    member.reports(s_0_2=9)
+    (listed,) = admin.list_groups(types=["streams"])
+    assert (listed.group_id, listed.state, listed.protocol_type) == (GROUP, "Stable", "streams")
+    found = admin.describe_group(GROUP)
+    assert (found.group_type, found.state, found.assignor, found.leader) == ("streams", "Stable", "sticky", "")
+    assert found.epoch == found.assignment_epoch == member.epoch
+    (shown,) = found.members
+    assert (shown.member_id, shown.rack_id, shown.epoch) == ("a", "east", member.epoch)
+    assert (shown.subscribed_topic_names, frozenset(shown.assignment)) == (("foo",), all_of(foo=6))
+    assert shown.tasks == MemberTasks(
+        process_id="process of a",
+        active=tuple(("0", number) for number in range(6)),
+        standby=(),
+        warmup=(),
+        lags={("0", 2): 9},
+    )
+    with pytest.raises(Rejected) as caught:
+        admin.delete_group(GROUP)
+    assert caught.value.code == ErrorCode.NON_EMPTY_GROUP
+    admin.remove_members(GROUP, ["a"])
     admin.delete_group(GROUP)
     assert admin.list_groups() == []
 

@@ -58,6 +58,7 @@ PUBLIC = [
     "GroupOffset",
     "HangingListing",
     "Identity",
+    "MemberTasks",
     "Misconfigured",
     "NextEvent",
     "OffsetAndMetadata",

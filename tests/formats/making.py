@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -191,12 +191,30 @@ def _add_groups(world: World) -> None:
         epoch = ask(again).member_epoch
     topics_read = group_pb2.TopicNames(names=["t"])
     ask(group_pb2.ShareGroupHeartbeatRequest(group_id="share", member_id="m1", subscribed_topic_names=topics_read))
+    _add_streams(ask)
     setting = group_pb2.GroupConfig(name="consumer_session_timeout_ms", value=50_000)
     ask(group_pb2.AlterGroupConfigsRequest(group_id="consumer", set=[setting]))
     offset = group_pb2.PartitionOffset(partition=0, committed_offset=1)
     topics = [group_pb2.TopicOffsets(topic="t", partitions=[offset])]
     ask(group_pb2.OffsetCommitRequest(group_id="deleted", generation_id_or_member_epoch=-1, topics=topics))
     ask(group_pb2.DeleteGroupsRequest(group_ids=["deleted"]))
+
+
+def _add_streams(ask: Callable[[Message], Any]) -> None:
+    """A streams group with a member that has tasks."""
+    subtopology = group_pb2.StreamsSubtopology(subtopology_id="0", source_topics=["t"])
+    delay = group_pb2.GroupConfig(name="streams_initial_rebalance_delay_ms", value=0)
+    ask(group_pb2.AlterGroupConfigsRequest(group_id="streams", set=[delay]))
+    ask(
+        group_pb2.StreamsGroupHeartbeatRequest(
+            group_id="streams",
+            member_id="m1",
+            rebalance_timeout_ms=30_000,
+            topology=group_pb2.StreamsTopology(epoch=1, subtopologies=[subtopology]),
+            owned_tasks=group_pb2.StreamsTasks(),
+            process_id="p1",
+        )
+    )
 
 
 def answers(directory: Path) -> str:

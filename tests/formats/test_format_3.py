@@ -21,12 +21,16 @@ SHARE_ROWS = (
     *("SHARE_GROUP_EPOCH", "SHARE_MEMBER", "SHARE_TARGET_EPOCH", "SHARE_TARGET_MEMBER"),
     *("SHARE_CURRENT_ASSIGNMENT", "SHARE_PARTITIONS", "SHARE_PARTITION"),
 )
+STREAMS_ROWS = (
+    *("STREAMS_GROUP_EPOCH", "STREAMS_TOPOLOGY", "STREAMS_MEMBER"),
+    *("STREAMS_TARGET_EPOCH", "STREAMS_TARGET_MEMBER", "STREAMS_CURRENT_ASSIGNMENT"),
+)
 NOT_YET = {
     known_rows.RowKind(Family.META, "features"),
     known_rows.RowKind(Family.PARTITIONS, "compaction"),
-    *(known_rows.RowKind(Family.COORDINATOR_STATE, name) for name in SHARE_ROWS),
+    *(known_rows.RowKind(Family.COORDINATOR_STATE, name) for name in (*SHARE_ROWS, *STREAMS_ROWS)),
 }
-"""The kept store is older than the first feature, than compaction and share groups."""
+"""The kept store is older than the first feature, than compaction, share groups and streams groups."""
 
 
 @pytest.fixture

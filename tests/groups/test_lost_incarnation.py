@@ -12,6 +12,7 @@ from tests.harness.group_world import classic_world, group_world
 from tests.harness.groups import OK, code
 from tests.harness.memory_store import MemoryStore
 from tests.harness.share_groups import share_groups
+from tests.harness.streams_groups import streams_groups, tasks
 from tests.harness.world import World
 from txnctl.stopped.store_verify import verify_store
 
@@ -92,6 +93,20 @@ def test_members_of_share_groups_are_gone_and_the_states_of_their_partitions_sta
     first.joins("foo")
     assert (first.epoch, first.assigned) == (LEAST + 1, all_of(foo=6))
     assert set(shares.states.held.values()) == {1}, "no state was made again"
+
+
+def test_members_of_streams_groups_are_gone_and_their_topology_stays() -> None:
+    streams = streams_groups()
+    first, second = streams.members("first", "second")
+    streams.runs(first, second)
+    streams.world.settle()
+    restore(streams.world, streams.world.shelf.store.copy())
+    assert (streams.state(), streams.epoch(), streams.member_ids()) == ("Empty", LEAST, [])
+    assert code(first.beats()) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert streams.world.groups.timers() == {}
+    first.joins()
+    streams.settles(first)
+    assert (first.epoch, first.active) == (LEAST + 1, tasks("0", *range(6)))
 
 
 def test_two_restores_of_one_backup_give_different_epochs() -> None:

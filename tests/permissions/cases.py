@@ -18,7 +18,7 @@ from tests.permissions.case import (
     Case,
     one,
 )
-from tests.permissions.guarded_front import GuardedFront, Names, batch, joining, offsets
+from tests.permissions.guarded_front import GuardedFront, Names, batch, joining, joining_streams, offsets
 
 _P = Permission
 _T, _G, _I, _C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.CLUSTER
@@ -239,6 +239,16 @@ GROUPS: Final = (
     Case(
         "ShareGroupDescribe",
         lambda _front, n: _group.ShareGroupDescribeRequest(group_ids=[n.shares]),
+        (one(_P.DESCRIBE, _G), SEE_TOPIC),
+    ),
+    Case(
+        "StreamsGroupHeartbeat",
+        lambda _front, n: joining_streams(n),
+        (READ_GROUP, SEE_TOPIC),
+    ),
+    Case(
+        "StreamsGroupDescribe",
+        lambda _front, n: _group.StreamsGroupDescribeRequest(group_ids=[n.streams]),
         (one(_P.DESCRIBE, _G), SEE_TOPIC),
     ),
     Case(

@@ -65,10 +65,12 @@ class Names:
     """A share group with a member that reads the topic."""
     idle_shares: str = "unseen-idle-shares"
     """A share group that has read the topic, and whose member left."""
+    streams: str = "unseen-streams"
+    """A streams group with a member that reads the topic."""
 
     def all(self) -> Iterator[str]:
         yield from (self.topic, self.id, self.prepared, self.group, self.consumers, self.classic, self.shares)
-        yield self.idle_shares
+        yield from (self.idle_shares, self.streams)
 
 
 ABSENT: Final = Names(
@@ -81,6 +83,7 @@ ABSENT: Final = Names(
     classic="absent-classic",
     shares="absent-shares",
     idle_shares="absent-idle-shares",
+    streams="absent-streams",
 )
 """Names of the same lengths that stand for nothing."""
 
@@ -153,6 +156,7 @@ class GuardedFront:
             for group_id in (named.shares, named.idle_shares)
         )
         self.told(group_pb2.ShareGroupHeartbeatRequest(group_id=named.idle_shares, member_id="m1", member_epoch=-1))
+        self.told(joining_streams(named))
         joined = self.told(joining(named.classic))
         self.member = {
             "group_id": named.classic,
@@ -275,6 +279,18 @@ def offsets(named: Names, partition: int = 0) -> group_pb2.TopicOffsets:
     return group_pb2.TopicOffsets(topic=named.topic, partitions=[one])
 
 
+def joining_streams(named: Names) -> group_pb2.StreamsGroupHeartbeatRequest:
+    subtopology = group_pb2.StreamsSubtopology(subtopology_id="0", source_topics=[named.topic])
+    return group_pb2.StreamsGroupHeartbeatRequest(
+        group_id=named.streams,
+        member_id="m1",
+        rebalance_timeout_ms=30_000,
+        topology=group_pb2.StreamsTopology(epoch=1, subtopologies=[subtopology]),
+        owned_tasks=group_pb2.StreamsTasks(),
+        process_id="p1",
+    )
+
+
 def joining(group_id: str) -> group_pb2.JoinGroupRequest:
     return group_pb2.JoinGroupRequest(
         group_id=group_id,
@@ -301,7 +317,7 @@ def without_names(response: Message, named: Names) -> str:
     text = str(response)
     replaced: Mapping[str, str] = {
         getattr(named, field): f"<{field}>"
-        for field in ("topic", "id", "prepared", "group", "consumers", "classic", "shares", "idle_shares")
+        for field in ("topic", "id", "prepared", "group", "consumers", "classic", "shares", "idle_shares", "streams")
     }
     for name, meaning in replaced.items():
         text = text.replace(name, meaning)

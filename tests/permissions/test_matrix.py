@@ -181,4 +181,4 @@ def test_who_may_describe_the_server_sees_all_groups() -> None:
     front.let([question for question in EVERYTHING if question[0] == "describe" and question[1] == "cluster"])
     (case,) = (case for case in CASES if case.name == "ListGroups")
     listed = front.told(case.make(front, front.names), STRANGER)
-    assert len(listed.groups) == 5
+    assert len(listed.groups) == 6

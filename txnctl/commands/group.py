@@ -49,9 +49,9 @@ app.command()(unstick)
 
 _STATES: Final = (
     *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance"),
-    *("Assigning", "Reconciling", "Dead"),
+    *("NotReady", "Assigning", "Reconciling", "Dead"),
 )
-_TYPES: Final = ("classic", "consumer", "share")
+_TYPES: Final = ("classic", "consumer", "share", "streams")
 _NO_MATCH: Final = "no group matches"
 TEXT_SETTINGS: Final = frozenset(
     {
@@ -75,7 +75,7 @@ def list_groups(
     ] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only classic, consumer or share groups; repeatable."),
+        typer.Option("--type", metavar="TYPE", help="Only classic, consumer, share or streams groups; repeatable."),
     ] = None,
     lag: Annotated[
         bool, typer.Option("--lag", help="Show the records that each group has left, and all together.")

@@ -51,6 +51,7 @@ def member_row(member: sdk.GroupMember) -> Row:
     """Return a member as a row, with its partitions."""
     target = member.target_assignment
     return {
+        **({} if member.tasks is None else {"tasks": _tasks(member.tasks)}),
         "member_id": member.member_id,
         "instance_id": member.instance_id,
         "rack_id": member.rack_id,
@@ -62,6 +63,17 @@ def member_row(member: sdk.GroupMember) -> Row:
         "subscribed_topic_regex": member.subscribed_topic_regex,
         "assignment": [_place(name) for name in member.assignment],
         "target_assignment": None if target is None else [_place(name) for name in target],
+    }
+
+
+def _tasks(tasks: sdk.MemberTasks) -> Row:
+    return {
+        "process_id": tasks.process_id,
+        **{
+            role: [f"{name}_{partition}" for name, partition in held]
+            for role, held in (("active", tasks.active), ("standby", tasks.standby), ("warmup", tasks.warmup))
+        },
+        "lags": {f"{name}_{partition}": lag for (name, partition), lag in tasks.lags.items()},
     }
 
 

@@ -16,6 +16,7 @@ from coordinator_server.grpc_front.wire.groups.consumer import ConsumerServicer
 from coordinator_server.grpc_front.wire.groups.share import ShareServicer
 from coordinator_server.grpc_front.wire.groups.share_offsets import ShareOffsetServicer
 from coordinator_server.grpc_front.wire.groups.share_records import ShareRecordServicer, TxnShareServicer
+from coordinator_server.grpc_front.wire.groups.streams import StreamsServicer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import FastProduce, LogServicer
 from coordinator_server.grpc_front.wire.log.snapshots import SnapshotServicer
@@ -58,6 +59,7 @@ def group_servicers(core: Core) -> list[object]:
         ClassicServicer(groups.classic),
         ConsumerServicer(groups.consumer),
         ShareServicer(groups.share),
+        StreamsServicer(groups.streams),
         ShareRecordServicer(groups.share_records),
         TxnShareServicer(groups.txn_shares),
         ShareOffsetServicer(groups.share_offsets),

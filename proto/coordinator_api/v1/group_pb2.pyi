@@ -3,12 +3,12 @@
 isort:skip_file
 Consumer groups: membership in both protocols, and the offsets that groups commit.
 
-Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are three kinds of group. In a classic one, one of the members
+Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are four kinds of group. In a classic one, one of the members
 computes the assignment. In a consumer group (KIP-848), the server computes it. In a share group (KIP-932), several
-members may read one partition, and each record is acknowledged by itself. A group without members may change its
-kind. But a share group keeps it until it is deleted, and takes no place of a group with offsets. A classic group with
-members may become a consumer group, and the reverse, if the server's setting group_consumer_migration_policy allows
-it.
+members may read one partition, and each record is acknowledged by itself. In a streams group (KIP-1071), the server
+places the tasks of a topology. A group without members may change its kind. But a share group keeps it until it is
+deleted, and takes no place of a group with offsets. A classic group with members may become a consumer group, and the
+reverse, if the server's setting group_consumer_migration_policy allows it.
 
 "Absent" fields are those that were not set; for most of them that means "unchanged" or "none".
 """
@@ -18,6 +18,7 @@ from coordinator_api.v1 import common_pb2 as _common_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -28,6 +29,41 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _StreamsStatusCode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StreamsStatusCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StreamsStatusCode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STREAMS_STATUS_CODE_STALE_TOPOLOGY: _StreamsStatusCode.ValueType  # 0
+    """The topology of the member is older than that of the group. It gets no tasks."""
+    STREAMS_STATUS_CODE_MISSING_SOURCE_TOPICS: _StreamsStatusCode.ValueType  # 1
+    """Source topics do not exist. No member has tasks until they do."""
+    STREAMS_STATUS_CODE_INCORRECTLY_PARTITIONED_TOPICS: _StreamsStatusCode.ValueType  # 2
+    """Topics have numbers of partitions that do not fit. No member has tasks until they do."""
+    STREAMS_STATUS_CODE_MISSING_INTERNAL_TOPICS: _StreamsStatusCode.ValueType  # 3
+    """Internal topics do not exist yet, or could not be made. The detail says why."""
+    STREAMS_STATUS_CODE_SHUTDOWN_APPLICATION: _StreamsStatusCode.ValueType  # 4
+    """A member wants the whole application to stop."""
+    STREAMS_STATUS_CODE_ASSIGNMENT_DELAYED: _StreamsStatusCode.ValueType  # 5
+    """The group is new, and waits a moment for more members."""
+
+class StreamsStatusCode(_StreamsStatusCode, metaclass=_StreamsStatusCodeEnumTypeWrapper): ...
+
+STREAMS_STATUS_CODE_STALE_TOPOLOGY: StreamsStatusCode.ValueType  # 0
+"""The topology of the member is older than that of the group. It gets no tasks."""
+STREAMS_STATUS_CODE_MISSING_SOURCE_TOPICS: StreamsStatusCode.ValueType  # 1
+"""Source topics do not exist. No member has tasks until they do."""
+STREAMS_STATUS_CODE_INCORRECTLY_PARTITIONED_TOPICS: StreamsStatusCode.ValueType  # 2
+"""Topics have numbers of partitions that do not fit. No member has tasks until they do."""
+STREAMS_STATUS_CODE_MISSING_INTERNAL_TOPICS: StreamsStatusCode.ValueType  # 3
+"""Internal topics do not exist yet, or could not be made. The detail says why."""
+STREAMS_STATUS_CODE_SHUTDOWN_APPLICATION: StreamsStatusCode.ValueType  # 4
+"""A member wants the whole application to stop."""
+STREAMS_STATUS_CODE_ASSIGNMENT_DELAYED: StreamsStatusCode.ValueType  # 5
+"""The group is new, and waits a moment for more members."""
+Global___StreamsStatusCode: _TypeAlias = StreamsStatusCode  # noqa: Y015
 
 @_typing.final
 class JoinGroupRequest(_message.Message):
@@ -1441,6 +1477,779 @@ class DeletedShareTopic(_message.Message):
 Global___DeletedShareTopic: _TypeAlias = DeletedShareTopic  # noqa: Y015
 
 @_typing.final
+class StreamsInternalTopic(_message.Message):
+    """Streams groups
+
+    A topic that the server makes for a topology.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ConfigEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARTITION_COUNT_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    partition_count: _builtins.int
+    """0: the server decides. Always 0 for a changelog topic, else STREAMS_INVALID_TOPOLOGY."""
+    @_builtins.property
+    def config(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Settings, as NewTopic.config. A changelog topic without a cleanup_policy gets "compact"."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        partition_count: _builtins.int = ...,
+        config: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "name", b"name", "partition_count", b"partition_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsInternalTopic: _TypeAlias = StreamsInternalTopic  # noqa: Y015
+
+@_typing.final
+class StreamsCopartitionGroup(_message.Message):
+    """Topics of a subtopology that must have equal numbers of partitions: indexes into its lists."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_TOPICS_FIELD_NUMBER: _builtins.int
+    REPARTITION_SOURCE_TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def repartition_source_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        source_topics: _abc.Iterable[_builtins.int] | None = ...,
+        repartition_source_topics: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["repartition_source_topics", b"repartition_source_topics", "source_topics", b"source_topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsCopartitionGroup: _TypeAlias = StreamsCopartitionGroup  # noqa: Y015
+
+@_typing.final
+class StreamsSubtopology(_message.Message):
+    """Processors that are connected to each other. Each of its tasks processes one partition of each of its sources."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBTOPOLOGY_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_TOPICS_FIELD_NUMBER: _builtins.int
+    REPARTITION_SOURCE_TOPICS_FIELD_NUMBER: _builtins.int
+    REPARTITION_SINK_TOPICS_FIELD_NUMBER: _builtins.int
+    STATE_CHANGELOG_TOPICS_FIELD_NUMBER: _builtins.int
+    COPARTITION_GROUPS_FIELD_NUMBER: _builtins.int
+    subtopology_id: _builtins.str
+    """Unique in the topology, without NUL."""
+    @_builtins.property
+    def source_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics that it reads and that the server does not make."""
+
+    @_builtins.property
+    def repartition_source_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsInternalTopic]:
+        """Topics that it reads and that subtopologies write. A number of partitions that the server decides is that of its
+        co-partitioned source topics, or the largest of all sources of the subtopologies that write it.
+        """
+
+    @_builtins.property
+    def repartition_sink_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the repartition topics that it writes."""
+
+    @_builtins.property
+    def state_changelog_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsInternalTopic]:
+        """Changelog topics of its state. It is stateful if it has one: only then it has standby tasks and warm-up tasks."""
+
+    @_builtins.property
+    def copartition_groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsCopartitionGroup]: ...
+    def __init__(
+        self,
+        *,
+        subtopology_id: _builtins.str = ...,
+        source_topics: _abc.Iterable[_builtins.str] | None = ...,
+        repartition_source_topics: _abc.Iterable[Global___StreamsInternalTopic] | None = ...,
+        repartition_sink_topics: _abc.Iterable[_builtins.str] | None = ...,
+        state_changelog_topics: _abc.Iterable[Global___StreamsInternalTopic] | None = ...,
+        copartition_groups: _abc.Iterable[Global___StreamsCopartitionGroup] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copartition_groups", b"copartition_groups", "repartition_sink_topics", b"repartition_sink_topics", "repartition_source_topics", b"repartition_source_topics", "source_topics", b"source_topics", "state_changelog_topics", b"state_changelog_topics", "subtopology_id", b"subtopology_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsSubtopology: _TypeAlias = StreamsSubtopology  # noqa: Y015
+
+@_typing.final
+class StreamsTopology(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SUBTOPOLOGIES_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    @_builtins.property
+    def subtopologies(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsSubtopology]: ...
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        subtopologies: _abc.Iterable[Global___StreamsSubtopology] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "subtopologies", b"subtopologies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsTopology: _TypeAlias = StreamsTopology  # noqa: Y015
+
+@_typing.final
+class StreamsTaskIds(_message.Message):
+    """Tasks of one subtopology, by the partitions that they process."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBTOPOLOGY_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    subtopology_id: _builtins.str
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        subtopology_id: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "subtopology_id", b"subtopology_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsTaskIds: _TypeAlias = StreamsTaskIds  # noqa: Y015
+
+@_typing.final
+class StreamsTasks(_message.Message):
+    """Tasks in their roles. An active task processes records; one member has it. A standby task keeps a copy of the state. A
+    warm-up task makes a copy, and becomes the active one once it has caught up. A process has a task at most once.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    STANDBY_FIELD_NUMBER: _builtins.int
+    WARMUP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def active(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsTaskIds]: ...
+    @_builtins.property
+    def standby(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsTaskIds]: ...
+    @_builtins.property
+    def warmup(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsTaskIds]: ...
+    def __init__(
+        self,
+        *,
+        active: _abc.Iterable[Global___StreamsTaskIds] | None = ...,
+        standby: _abc.Iterable[Global___StreamsTaskIds] | None = ...,
+        warmup: _abc.Iterable[Global___StreamsTaskIds] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "standby", b"standby", "warmup", b"warmup"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsTasks: _TypeAlias = StreamsTasks  # noqa: Y015
+
+@_typing.final
+class StreamsEndpoint(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    port: _builtins.int
+    """1 to 65,535."""
+    def __init__(
+        self,
+        *,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsEndpoint: _TypeAlias = StreamsEndpoint  # noqa: Y015
+
+@_typing.final
+class StreamsTaskOffset(_message.Message):
+    """The changelogs of one task, all partitions together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBTOPOLOGY_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    subtopology_id: _builtins.str
+    partition: _builtins.int
+    offset: _builtins.int
+    """Sum of the offsets up to which the member has the state."""
+    end_offset: _builtins.int
+    """Sum of the end offsets, so that the lag is end_offset - offset."""
+    def __init__(
+        self,
+        *,
+        subtopology_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "offset", b"offset", "partition", b"partition", "subtopology_id", b"subtopology_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsTaskOffset: _TypeAlias = StreamsTaskOffset  # noqa: Y015
+
+@_typing.final
+class StreamsTaskOffsets(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsTaskOffset]: ...
+    def __init__(
+        self,
+        *,
+        offsets: _abc.Iterable[Global___StreamsTaskOffset] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsTaskOffsets: _TypeAlias = StreamsTaskOffsets  # noqa: Y015
+
+@_typing.final
+class StreamsClientTags(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TagsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TAGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tags(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tags: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tags", b"tags"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsClientTags: _TypeAlias = StreamsClientTags  # noqa: Y015
+
+@_typing.final
+class StreamsGroupHeartbeatRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_FIELD_NUMBER: _builtins.int
+    OWNED_TASKS_FIELD_NUMBER: _builtins.int
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    USER_ENDPOINT_FIELD_NUMBER: _builtins.int
+    CLIENT_TAGS_FIELD_NUMBER: _builtins.int
+    TASK_OFFSETS_FIELD_NUMBER: _builtins.int
+    ENDPOINT_INFORMATION_EPOCH_FIELD_NUMBER: _builtins.int
+    SHUTDOWN_APPLICATION_FIELD_NUMBER: _builtins.int
+    MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    member_id: _builtins.str
+    """Made by the client (a UUID) and kept as long as its process lives. Never empty."""
+    member_epoch: _builtins.int
+    """0 = join (again), above 0 = the epoch that the member has reached, -1 = leave, -2 = a static member leaves for a
+    short time.
+    """
+    instance_id: _builtins.str
+    rack_id: _builtins.str
+    rebalance_timeout_ms: _builtins.int
+    """Time that the member may take to give up revoked tasks, in milliseconds. Required with member_epoch 0; absent:
+    unchanged.
+    """
+    process_id: _builtins.str
+    """Process of the member; several members may be in one. Required with member_epoch 0, and absent afterwards."""
+    endpoint_information_epoch: _builtins.int
+    """The epoch of the endpoints that the member knows; 0 for none."""
+    shutdown_application: _builtins.bool
+    """True to stop the whole application: all members get the status SHUTDOWN_APPLICATION until the group has none."""
+    max_wait_ms: _builtins.int
+    """As in ConsumerGroupHeartbeatRequest. An answer with a status does not wait."""
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def topology(self) -> Global___StreamsTopology:
+        """Required with member_epoch 0, else INVALID_REQUEST. The first member of a group without members decides it. Another
+        topology of the same or a higher epoch is INVALID_REQUEST: stop all members first. One of a lower epoch: the member
+        gets no tasks, and the status STALE_TOPOLOGY.
+        """
+
+    @_builtins.property
+    def owned_tasks(self) -> Global___StreamsTasks:
+        """Tasks that the member has now. A revoked task that is missing here has been given up. Required and empty with
+        member_epoch 0; absent: unchanged.
+        """
+
+    @_builtins.property
+    def user_endpoint(self) -> Global___StreamsEndpoint:
+        """Address at which other processes query the state of this one. Absent: unchanged, or none."""
+
+    @_builtins.property
+    def client_tags(self) -> Global___StreamsClientTags:
+        """Tags by name, such as a zone. Standby tasks are spread over their values, and over racks. Absent: unchanged."""
+
+    @_builtins.property
+    def task_offsets(self) -> Global___StreamsTaskOffsets:
+        """Offsets of all stateful tasks of the member, every task_offset_interval_ms. A member whose first heartbeat has none,
+        not even an empty list, is given stateful tasks without a warm-up. Absent: unchanged.
+        """
+
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        group_id: _builtins.str = ...,
+        member_id: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        instance_id: _builtins.str | None = ...,
+        rack_id: _builtins.str | None = ...,
+        rebalance_timeout_ms: _builtins.int | None = ...,
+        topology: Global___StreamsTopology | None = ...,
+        owned_tasks: Global___StreamsTasks | None = ...,
+        process_id: _builtins.str | None = ...,
+        user_endpoint: Global___StreamsEndpoint | None = ...,
+        client_tags: Global___StreamsClientTags | None = ...,
+        task_offsets: Global___StreamsTaskOffsets | None = ...,
+        endpoint_information_epoch: _builtins.int = ...,
+        shutdown_application: _builtins.bool = ...,
+        max_wait_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id", "_process_id", b"_process_id", "_rack_id", b"_rack_id", "_rebalance_timeout_ms", b"_rebalance_timeout_ms", "client_tags", b"client_tags", "header", b"header", "instance_id", b"instance_id", "owned_tasks", b"owned_tasks", "process_id", b"process_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "task_offsets", b"task_offsets", "topology", b"topology", "user_endpoint", b"user_endpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id", "_process_id", b"_process_id", "_rack_id", b"_rack_id", "_rebalance_timeout_ms", b"_rebalance_timeout_ms", "client_tags", b"client_tags", "endpoint_information_epoch", b"endpoint_information_epoch", "group_id", b"group_id", "header", b"header", "instance_id", b"instance_id", "max_wait_ms", b"max_wait_ms", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned_tasks", b"owned_tasks", "process_id", b"process_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "shutdown_application", b"shutdown_application", "task_offsets", b"task_offsets", "topology", b"topology", "user_endpoint", b"user_endpoint"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__instance_id: _TypeAlias = _typing.Literal["instance_id"]  # noqa: Y015
+    _WhichOneofArgType__instance_id: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id"]  # noqa: Y015
+    _WhichOneofReturnType__process_id: _TypeAlias = _typing.Literal["process_id"]  # noqa: Y015
+    _WhichOneofArgType__process_id: _TypeAlias = _typing.Literal["_process_id", b"_process_id"]  # noqa: Y015
+    _WhichOneofReturnType__rack_id: _TypeAlias = _typing.Literal["rack_id"]  # noqa: Y015
+    _WhichOneofArgType__rack_id: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id"]  # noqa: Y015
+    _WhichOneofReturnType__rebalance_timeout_ms: _TypeAlias = _typing.Literal["rebalance_timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__rebalance_timeout_ms: _TypeAlias = _typing.Literal["_rebalance_timeout_ms", b"_rebalance_timeout_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__instance_id) -> _WhichOneofReturnType__instance_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__process_id) -> _WhichOneofReturnType__process_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rack_id) -> _WhichOneofReturnType__rack_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rebalance_timeout_ms) -> _WhichOneofReturnType__rebalance_timeout_ms | None: ...
+
+Global___StreamsGroupHeartbeatRequest: _TypeAlias = StreamsGroupHeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class StreamsStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    code: Global___StreamsStatusCode.ValueType
+    detail: _builtins.str
+    def __init__(
+        self,
+        *,
+        code: Global___StreamsStatusCode.ValueType = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "detail", b"detail"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsStatus: _TypeAlias = StreamsStatus  # noqa: Y015
+
+@_typing.final
+class StreamsEndpointPartitions(_message.Message):
+    """Partitions whose state is to be found at one endpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_ENDPOINT_FIELD_NUMBER: _builtins.int
+    ACTIVE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    STANDBY_PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def user_endpoint(self) -> Global___StreamsEndpoint: ...
+    @_builtins.property
+    def active_partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]: ...
+    @_builtins.property
+    def standby_partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]: ...
+    def __init__(
+        self,
+        *,
+        user_endpoint: Global___StreamsEndpoint | None = ...,
+        active_partitions: _abc.Iterable[_common_pb2.TopicPartitions] | None = ...,
+        standby_partitions: _abc.Iterable[_common_pb2.TopicPartitions] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["user_endpoint", b"user_endpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_partitions", b"active_partitions", "standby_partitions", b"standby_partitions", "user_endpoint", b"user_endpoint"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsEndpointPartitions: _TypeAlias = StreamsEndpointPartitions  # noqa: Y015
+
+@_typing.final
+class StreamsEndpointInformation(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsEndpointPartitions]: ...
+    def __init__(
+        self,
+        *,
+        endpoints: _abc.Iterable[Global___StreamsEndpointPartitions] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoints", b"endpoints"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsEndpointInformation: _TypeAlias = StreamsEndpointInformation  # noqa: Y015
+
+@_typing.final
+class StreamsGroupHeartbeatResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    ACCEPTABLE_RECOVERY_LAG_FIELD_NUMBER: _builtins.int
+    TASK_OFFSET_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    STATUSES_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    ENDPOINT_INFORMATION_EPOCH_FIELD_NUMBER: _builtins.int
+    ENDPOINT_INFORMATION_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    member_id: _builtins.str
+    member_epoch: _builtins.int
+    """The epoch to send next. -1 and -2 answer a leave."""
+    heartbeat_interval_ms: _builtins.int
+    """Pause until the next heartbeat, in milliseconds."""
+    acceptable_recovery_lag: _builtins.int
+    """Lag at which a warm-up task counts as caught up."""
+    task_offset_interval_ms: _builtins.int
+    """Interval at which the member is to report task_offsets, in milliseconds."""
+    endpoint_information_epoch: _builtins.int
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsStatus]: ...
+    @_builtins.property
+    def assignment(self) -> Global___StreamsTasks:
+        """Tasks that the member may have now, of all roles. Absent: unchanged."""
+
+    @_builtins.property
+    def endpoint_information(self) -> Global___StreamsEndpointInformation:
+        """Absent: unchanged since the epoch that the request named."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        member_id: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        heartbeat_interval_ms: _builtins.int = ...,
+        acceptable_recovery_lag: _builtins.int = ...,
+        task_offset_interval_ms: _builtins.int = ...,
+        statuses: _abc.Iterable[Global___StreamsStatus] | None = ...,
+        assignment: Global___StreamsTasks | None = ...,
+        endpoint_information_epoch: _builtins.int = ...,
+        endpoint_information: Global___StreamsEndpointInformation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "endpoint_information", b"endpoint_information"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptable_recovery_lag", b"acceptable_recovery_lag", "assignment", b"assignment", "endpoint_information", b"endpoint_information", "endpoint_information_epoch", b"endpoint_information_epoch", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "member_id", b"member_id", "statuses", b"statuses", "task_offset_interval_ms", b"task_offset_interval_ms", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsGroupHeartbeatResponse: _TypeAlias = StreamsGroupHeartbeatResponse  # noqa: Y015
+
+@_typing.final
+class StreamsGroupDescribeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    GROUP_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        group_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_ids", b"group_ids", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsGroupDescribeRequest: _TypeAlias = StreamsGroupDescribeRequest  # noqa: Y015
+
+@_typing.final
+class StreamsGroupDescribeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsGroupDescription]:
+        """One per group asked, in that order."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        groups: _abc.Iterable[Global___StreamsGroupDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "groups", b"groups", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsGroupDescribeResponse: _TypeAlias = StreamsGroupDescribeResponse  # noqa: Y015
+
+@_typing.final
+class StreamsGroupDescription(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    GROUP_STATE_FIELD_NUMBER: _builtins.int
+    GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_EPOCH_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """INVALID_GROUP_ID; GROUP_ID_NOT_FOUND if there is no such group, or it is of another kind."""
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    group_id: _builtins.str
+    group_state: _builtins.str
+    """Empty, NotReady, Assigning, Reconciling, Stable or Dead."""
+    group_epoch: _builtins.int
+    assignment_epoch: _builtins.int
+    """Epoch that the target assignment was computed for."""
+    @_builtins.property
+    def topology(self) -> Global___StreamsTopology: ...
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsGroupMember]: ...
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        group_id: _builtins.str = ...,
+        group_state: _builtins.str = ...,
+        group_epoch: _builtins.int = ...,
+        assignment_epoch: _builtins.int = ...,
+        topology: Global___StreamsTopology | None = ...,
+        members: _abc.Iterable[Global___StreamsGroupMember] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "group_epoch", b"group_epoch", "group_id", b"group_id", "group_state", b"group_state", "members", b"members", "topology", b"topology"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsGroupDescription: _TypeAlias = StreamsGroupDescription  # noqa: Y015
+
+@_typing.final
+class StreamsGroupMember(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ClientTagsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_EPOCH_FIELD_NUMBER: _builtins.int
+    USER_ENDPOINT_FIELD_NUMBER: _builtins.int
+    CLIENT_TAGS_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    TARGET_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    TASK_OFFSETS_FIELD_NUMBER: _builtins.int
+    member_id: _builtins.str
+    instance_id: _builtins.str
+    rack_id: _builtins.str
+    member_epoch: _builtins.int
+    client_id: _builtins.str
+    client_host: _builtins.str
+    process_id: _builtins.str
+    topology_epoch: _builtins.int
+    @_builtins.property
+    def user_endpoint(self) -> Global___StreamsEndpoint: ...
+    @_builtins.property
+    def client_tags(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def assignment(self) -> Global___StreamsTasks: ...
+    @_builtins.property
+    def target_assignment(self) -> Global___StreamsTasks: ...
+    @_builtins.property
+    def task_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsTaskOffset]:
+        """Newest report of the member in this process of the server."""
+
+    def __init__(
+        self,
+        *,
+        member_id: _builtins.str = ...,
+        instance_id: _builtins.str | None = ...,
+        rack_id: _builtins.str | None = ...,
+        member_epoch: _builtins.int = ...,
+        client_id: _builtins.str = ...,
+        client_host: _builtins.str = ...,
+        process_id: _builtins.str = ...,
+        topology_epoch: _builtins.int = ...,
+        user_endpoint: Global___StreamsEndpoint | None = ...,
+        client_tags: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        assignment: Global___StreamsTasks | None = ...,
+        target_assignment: Global___StreamsTasks | None = ...,
+        task_offsets: _abc.Iterable[Global___StreamsTaskOffset] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id", "_rack_id", b"_rack_id", "assignment", b"assignment", "instance_id", b"instance_id", "rack_id", b"rack_id", "target_assignment", b"target_assignment", "user_endpoint", b"user_endpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id", "_rack_id", b"_rack_id", "assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "client_tags", b"client_tags", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "process_id", b"process_id", "rack_id", b"rack_id", "target_assignment", b"target_assignment", "task_offsets", b"task_offsets", "topology_epoch", b"topology_epoch", "user_endpoint", b"user_endpoint"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__instance_id: _TypeAlias = _typing.Literal["instance_id"]  # noqa: Y015
+    _WhichOneofArgType__instance_id: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id"]  # noqa: Y015
+    _WhichOneofReturnType__rack_id: _TypeAlias = _typing.Literal["rack_id"]  # noqa: Y015
+    _WhichOneofArgType__rack_id: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__instance_id) -> _WhichOneofReturnType__instance_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rack_id) -> _WhichOneofReturnType__rack_id | None: ...
+
+Global___StreamsGroupMember: _TypeAlias = StreamsGroupMember  # noqa: Y015
+
+@_typing.final
 class DescribeGroupsRequest(_message.Message):
     """Administration"""
 
@@ -1603,7 +2412,7 @@ class ListGroupsRequest(_message.Message):
 
     @_builtins.property
     def type_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """classic, consumer, share; with the same rules. Empty: all."""
+        """classic, consumer, share, streams; with the same rules. Empty: all."""
 
     def __init__(
         self,
@@ -1667,7 +2476,7 @@ class GroupListing(_message.Message):
     """Empty for a group that only has offsets."""
     group_state: _builtins.str
     group_type: _builtins.str
-    """classic, consumer or share."""
+    """classic, consumer, share or streams."""
     def __init__(
         self,
         *,
@@ -2351,7 +3160,9 @@ class GroupConfig(_message.Message):
     """Of consumer groups: consumer_session_timeout_ms, consumer_heartbeat_interval_ms. Of share groups:
     share_session_timeout_ms, share_heartbeat_interval_ms, share_record_lock_duration_ms, share_delivery_count_limit,
     share_partition_max_record_locks, share_auto_offset_reset, share_isolation_level, share_renew_acknowledge_enable,
-    share_dead_letter_topic.
+    share_dead_letter_topic. Of streams groups: streams_session_timeout_ms, streams_heartbeat_interval_ms,
+    streams_initial_rebalance_delay_ms, streams_num_standby_replicas, streams_num_warmup_replicas,
+    streams_acceptable_recovery_lag, streams_task_offset_interval_ms.
     """
     value: _builtins.int
     """Value of a setting that is a number."""

@@ -74,6 +74,16 @@ class GroupServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeResponse.FromString,
                 _registered_method=True)
+        self.StreamsGroupHeartbeat = channel.unary_unary(
+                '/coordinator_api.v1.GroupService/StreamsGroupHeartbeat',
+                request_serializer=coordinator__api_dot_v1_dot_group__pb2.StreamsGroupHeartbeatRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_group__pb2.StreamsGroupHeartbeatResponse.FromString,
+                _registered_method=True)
+        self.StreamsGroupDescribe = channel.unary_unary(
+                '/coordinator_api.v1.GroupService/StreamsGroupDescribe',
+                request_serializer=coordinator__api_dot_v1_dot_group__pb2.StreamsGroupDescribeRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_group__pb2.StreamsGroupDescribeResponse.FromString,
+                _registered_method=True)
         self.DescribeShareGroupOffsets = channel.unary_unary(
                 '/coordinator_api.v1.GroupService/DescribeShareGroupOffsets',
                 request_serializer=coordinator__api_dot_v1_dot_group__pb2.DescribeShareGroupOffsetsRequest.SerializeToString,
@@ -197,6 +207,23 @@ class GroupServiceServicer(object):
 
     def ShareGroupDescribe(self, request, context):
         """Returns the state of share groups, durable as of the answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamsGroupHeartbeat(self, request, context):
+        """Streams: join with a topology, stay, report tasks and their offsets, get tasks, leave. The server makes the internal
+        topics of the topology with the rights of the caller. A member that sends none for the session timeout is removed,
+        and others get its tasks. The timeout is the server's group_streams_session_timeout_ms, 45 s by default;
+        AlterGroupConfigs sets it for one group. Send one heartbeat at a time, as with ConsumerGroupHeartbeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamsGroupDescribe(self, request, context):
+        """Returns the state of streams groups, durable as of the answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -331,6 +358,16 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.ShareGroupDescribe,
                     request_deserializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeResponse.SerializeToString,
+            ),
+            'StreamsGroupHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.StreamsGroupHeartbeat,
+                    request_deserializer=coordinator__api_dot_v1_dot_group__pb2.StreamsGroupHeartbeatRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_group__pb2.StreamsGroupHeartbeatResponse.SerializeToString,
+            ),
+            'StreamsGroupDescribe': grpc.unary_unary_rpc_method_handler(
+                    servicer.StreamsGroupDescribe,
+                    request_deserializer=coordinator__api_dot_v1_dot_group__pb2.StreamsGroupDescribeRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_group__pb2.StreamsGroupDescribeResponse.SerializeToString,
             ),
             'DescribeShareGroupOffsets': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeShareGroupOffsets,
@@ -609,6 +646,60 @@ class GroupService(object):
             '/coordinator_api.v1.GroupService/ShareGroupDescribe',
             coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeRequest.SerializeToString,
             coordinator__api_dot_v1_dot_group__pb2.ShareGroupDescribeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamsGroupHeartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.GroupService/StreamsGroupHeartbeat',
+            coordinator__api_dot_v1_dot_group__pb2.StreamsGroupHeartbeatRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_group__pb2.StreamsGroupHeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamsGroupDescribe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.GroupService/StreamsGroupDescribe',
+            coordinator__api_dot_v1_dot_group__pb2.StreamsGroupDescribeRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_group__pb2.StreamsGroupDescribeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,12 +3,12 @@
 isort:skip_file
 Consumer groups: membership in both protocols, and the offsets that groups commit.
 
-Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are three kinds of group. In a classic one, one of the members
+Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are four kinds of group. In a classic one, one of the members
 computes the assignment. In a consumer group (KIP-848), the server computes it. In a share group (KIP-932), several
-members may read one partition, and each record is acknowledged by itself. A group without members may change its
-kind. But a share group keeps it until it is deleted, and takes no place of a group with offsets. A classic group with
-members may become a consumer group, and the reverse, if the server's setting group_consumer_migration_policy allows
-it.
+members may read one partition, and each record is acknowledged by itself. In a streams group (KIP-1071), the server
+places the tasks of a topology. A group without members may change its kind. But a share group keeps it until it is
+deleted, and takes no place of a group with offsets. A classic group with members may become a consumer group, and the
+reverse, if the server's setting group_consumer_migration_policy allows it.
 
 "Absent" fields are those that were not set; for most of them that means "unchanged" or "none".
 """
@@ -68,6 +68,14 @@ class GroupServiceStub:
     """
     ShareGroupDescribe: _grpc.UnaryUnaryMultiCallable[_group_pb2.ShareGroupDescribeRequest, _group_pb2.ShareGroupDescribeResponse]
     """Returns the state of share groups, durable as of the answer."""
+    StreamsGroupHeartbeat: _grpc.UnaryUnaryMultiCallable[_group_pb2.StreamsGroupHeartbeatRequest, _group_pb2.StreamsGroupHeartbeatResponse]
+    """Streams: join with a topology, stay, report tasks and their offsets, get tasks, leave. The server makes the internal
+    topics of the topology with the rights of the caller. A member that sends none for the session timeout is removed,
+    and others get its tasks. The timeout is the server's group_streams_session_timeout_ms, 45 s by default;
+    AlterGroupConfigs sets it for one group. Send one heartbeat at a time, as with ConsumerGroupHeartbeat.
+    """
+    StreamsGroupDescribe: _grpc.UnaryUnaryMultiCallable[_group_pb2.StreamsGroupDescribeRequest, _group_pb2.StreamsGroupDescribeResponse]
+    """Returns the state of streams groups, durable as of the answer."""
     DescribeShareGroupOffsets: _grpc.UnaryUnaryMultiCallable[_group_pb2.DescribeShareGroupOffsetsRequest, _group_pb2.DescribeShareGroupOffsetsResponse]
     """Returns from which offset on a share group has open records in each partition, and its lag."""
     AlterShareGroupOffsets: _grpc.UnaryUnaryMultiCallable[_group_pb2.AlterShareGroupOffsetsRequest, _group_pb2.AlterShareGroupOffsetsResponse]
@@ -129,6 +137,14 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """
     ShareGroupDescribe: _aio.UnaryUnaryMultiCallable[_group_pb2.ShareGroupDescribeRequest, _group_pb2.ShareGroupDescribeResponse]  # type: ignore[assignment]
     """Returns the state of share groups, durable as of the answer."""
+    StreamsGroupHeartbeat: _aio.UnaryUnaryMultiCallable[_group_pb2.StreamsGroupHeartbeatRequest, _group_pb2.StreamsGroupHeartbeatResponse]  # type: ignore[assignment]
+    """Streams: join with a topology, stay, report tasks and their offsets, get tasks, leave. The server makes the internal
+    topics of the topology with the rights of the caller. A member that sends none for the session timeout is removed,
+    and others get its tasks. The timeout is the server's group_streams_session_timeout_ms, 45 s by default;
+    AlterGroupConfigs sets it for one group. Send one heartbeat at a time, as with ConsumerGroupHeartbeat.
+    """
+    StreamsGroupDescribe: _aio.UnaryUnaryMultiCallable[_group_pb2.StreamsGroupDescribeRequest, _group_pb2.StreamsGroupDescribeResponse]  # type: ignore[assignment]
+    """Returns the state of streams groups, durable as of the answer."""
     DescribeShareGroupOffsets: _aio.UnaryUnaryMultiCallable[_group_pb2.DescribeShareGroupOffsetsRequest, _group_pb2.DescribeShareGroupOffsetsResponse]  # type: ignore[assignment]
     """Returns from which offset on a share group has open records in each partition, and its lag."""
     AlterShareGroupOffsets: _aio.UnaryUnaryMultiCallable[_group_pb2.AlterShareGroupOffsetsRequest, _group_pb2.AlterShareGroupOffsetsResponse]  # type: ignore[assignment]
@@ -235,6 +251,26 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.ShareGroupDescribeResponse, _abc.Awaitable[_group_pb2.ShareGroupDescribeResponse]]:
         """Returns the state of share groups, durable as of the answer."""
+
+    @_abc_1.abstractmethod
+    def StreamsGroupHeartbeat(
+        self,
+        request: _group_pb2.StreamsGroupHeartbeatRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.StreamsGroupHeartbeatResponse, _abc.Awaitable[_group_pb2.StreamsGroupHeartbeatResponse]]:
+        """Streams: join with a topology, stay, report tasks and their offsets, get tasks, leave. The server makes the internal
+        topics of the topology with the rights of the caller. A member that sends none for the session timeout is removed,
+        and others get its tasks. The timeout is the server's group_streams_session_timeout_ms, 45 s by default;
+        AlterGroupConfigs sets it for one group. Send one heartbeat at a time, as with ConsumerGroupHeartbeat.
+        """
+
+    @_abc_1.abstractmethod
+    def StreamsGroupDescribe(
+        self,
+        request: _group_pb2.StreamsGroupDescribeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.StreamsGroupDescribeResponse, _abc.Awaitable[_group_pb2.StreamsGroupDescribeResponse]]:
+        """Returns the state of streams groups, durable as of the answer."""
 
     @_abc_1.abstractmethod
     def DescribeShareGroupOffsets(

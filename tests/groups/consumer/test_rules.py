@@ -262,7 +262,7 @@ def after(before: Mapping[str, int], wanted: Mapping[str, int], unset: Iterable[
         ({SESSION_TIMEOUT_MS: 60_001}, ()),
         ({HEARTBEAT_INTERVAL_MS: 4_999}, ()),
         ({SESSION_TIMEOUT_MS: 50_000}, (SESSION_TIMEOUT_MS,)),
-        ({"streams_session_timeout_ms": 50_000}, ()),
+        ({"queue_session_timeout_ms": 50_000}, ()),
         ({}, ("nonsense",)),
     ],
 )

@@ -692,3 +692,386 @@ class SharePartitionsValue(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SharePartitionsValue: _TypeAlias = SharePartitionsValue  # noqa: Y015
+
+@_typing.final
+class StreamsGroupEpochValue(_message.Message):
+    """Value of record type STREAMS_GROUP_EPOCH; the key is the group id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+    METADATA_HASH_FIELD_NUMBER: _builtins.int
+    VALIDATED_TOPOLOGY_EPOCH_FIELD_NUMBER: _builtins.int
+    group_epoch: _builtins.int
+    metadata_hash: _builtins.int
+    """Hash of the topics, the topology and the settings, as of the group epoch."""
+    validated_topology_epoch: _builtins.int
+    """Epoch of the topology, if all its topics were there and fit; -1 otherwise."""
+    def __init__(
+        self,
+        *,
+        group_epoch: _builtins.int = ...,
+        metadata_hash: _builtins.int = ...,
+        validated_topology_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_epoch", b"group_epoch", "metadata_hash", b"metadata_hash", "validated_topology_epoch", b"validated_topology_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsGroupEpochValue: _TypeAlias = StreamsGroupEpochValue  # noqa: Y015
+
+@_typing.final
+class StreamsInternalTopicValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ConfigEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARTITION_COUNT_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    partition_count: _builtins.int
+    @_builtins.property
+    def config(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        partition_count: _builtins.int = ...,
+        config: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "name", b"name", "partition_count", b"partition_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsInternalTopicValue: _TypeAlias = StreamsInternalTopicValue  # noqa: Y015
+
+@_typing.final
+class StreamsCopartitionGroupValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_TOPICS_FIELD_NUMBER: _builtins.int
+    REPARTITION_SOURCE_TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def repartition_source_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        source_topics: _abc.Iterable[_builtins.int] | None = ...,
+        repartition_source_topics: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["repartition_source_topics", b"repartition_source_topics", "source_topics", b"source_topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsCopartitionGroupValue: _TypeAlias = StreamsCopartitionGroupValue  # noqa: Y015
+
+@_typing.final
+class StreamsSubtopologyValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBTOPOLOGY_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_TOPICS_FIELD_NUMBER: _builtins.int
+    REPARTITION_SOURCE_TOPICS_FIELD_NUMBER: _builtins.int
+    REPARTITION_SINK_TOPICS_FIELD_NUMBER: _builtins.int
+    STATE_CHANGELOG_TOPICS_FIELD_NUMBER: _builtins.int
+    COPARTITION_GROUPS_FIELD_NUMBER: _builtins.int
+    subtopology_id: _builtins.str
+    @_builtins.property
+    def source_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def repartition_source_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsInternalTopicValue]: ...
+    @_builtins.property
+    def repartition_sink_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def state_changelog_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsInternalTopicValue]: ...
+    @_builtins.property
+    def copartition_groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsCopartitionGroupValue]: ...
+    def __init__(
+        self,
+        *,
+        subtopology_id: _builtins.str = ...,
+        source_topics: _abc.Iterable[_builtins.str] | None = ...,
+        repartition_source_topics: _abc.Iterable[Global___StreamsInternalTopicValue] | None = ...,
+        repartition_sink_topics: _abc.Iterable[_builtins.str] | None = ...,
+        state_changelog_topics: _abc.Iterable[Global___StreamsInternalTopicValue] | None = ...,
+        copartition_groups: _abc.Iterable[Global___StreamsCopartitionGroupValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copartition_groups", b"copartition_groups", "repartition_sink_topics", b"repartition_sink_topics", "repartition_source_topics", b"repartition_source_topics", "source_topics", b"source_topics", "state_changelog_topics", b"state_changelog_topics", "subtopology_id", b"subtopology_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsSubtopologyValue: _TypeAlias = StreamsSubtopologyValue  # noqa: Y015
+
+@_typing.final
+class StreamsTopologyValue(_message.Message):
+    """Value of record type STREAMS_TOPOLOGY; the key is the group id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SUBTOPOLOGIES_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    @_builtins.property
+    def subtopologies(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsSubtopologyValue]: ...
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        subtopologies: _abc.Iterable[Global___StreamsSubtopologyValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "subtopologies", b"subtopologies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsTopologyValue: _TypeAlias = StreamsTopologyValue  # noqa: Y015
+
+@_typing.final
+class StreamsMemberValue(_message.Message):
+    """Value of record type STREAMS_MEMBER; the key is group id NUL member id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ClientTagsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_EPOCH_FIELD_NUMBER: _builtins.int
+    ENDPOINT_HOST_FIELD_NUMBER: _builtins.int
+    ENDPOINT_PORT_FIELD_NUMBER: _builtins.int
+    CLIENT_TAGS_FIELD_NUMBER: _builtins.int
+    REPORTS_OFFSETS_FIELD_NUMBER: _builtins.int
+    instance_id: _builtins.str
+    rack_id: _builtins.str
+    client_id: _builtins.str
+    client_host: _builtins.str
+    rebalance_timeout_ms: _builtins.int
+    process_id: _builtins.str
+    topology_epoch: _builtins.int
+    endpoint_host: _builtins.str
+    """Empty host: none."""
+    endpoint_port: _builtins.int
+    reports_offsets: _builtins.bool
+    """True if the member reports offsets of its tasks."""
+    @_builtins.property
+    def client_tags(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        instance_id: _builtins.str | None = ...,
+        rack_id: _builtins.str | None = ...,
+        client_id: _builtins.str = ...,
+        client_host: _builtins.str = ...,
+        rebalance_timeout_ms: _builtins.int = ...,
+        process_id: _builtins.str = ...,
+        topology_epoch: _builtins.int = ...,
+        endpoint_host: _builtins.str = ...,
+        endpoint_port: _builtins.int = ...,
+        client_tags: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        reports_offsets: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id", "_rack_id", b"_rack_id", "instance_id", b"instance_id", "rack_id", b"rack_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id", "_rack_id", b"_rack_id", "client_host", b"client_host", "client_id", b"client_id", "client_tags", b"client_tags", "endpoint_host", b"endpoint_host", "endpoint_port", b"endpoint_port", "instance_id", b"instance_id", "process_id", b"process_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "reports_offsets", b"reports_offsets", "topology_epoch", b"topology_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__instance_id: _TypeAlias = _typing.Literal["instance_id"]  # noqa: Y015
+    _WhichOneofArgType__instance_id: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id"]  # noqa: Y015
+    _WhichOneofReturnType__rack_id: _TypeAlias = _typing.Literal["rack_id"]  # noqa: Y015
+    _WhichOneofArgType__rack_id: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__instance_id) -> _WhichOneofReturnType__instance_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rack_id) -> _WhichOneofReturnType__rack_id | None: ...
+
+Global___StreamsMemberValue: _TypeAlias = StreamsMemberValue  # noqa: Y015
+
+@_typing.final
+class StreamsTargetEpochValue(_message.Message):
+    """Value of record type STREAMS_TARGET_EPOCH; the key is the group id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSIGNMENT_EPOCH_FIELD_NUMBER: _builtins.int
+    COMPUTED_MS_FIELD_NUMBER: _builtins.int
+    assignment_epoch: _builtins.int
+    computed_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        assignment_epoch: _builtins.int = ...,
+        computed_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "computed_ms", b"computed_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsTargetEpochValue: _TypeAlias = StreamsTargetEpochValue  # noqa: Y015
+
+@_typing.final
+class StreamsTasksValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBTOPOLOGY_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_EPOCHS_FIELD_NUMBER: _builtins.int
+    subtopology_id: _builtins.str
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def assignment_epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of active tasks that a member holds, the epoch in which it was given each."""
+
+    def __init__(
+        self,
+        *,
+        subtopology_id: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        assignment_epochs: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epochs", b"assignment_epochs", "partitions", b"partitions", "subtopology_id", b"subtopology_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsTasksValue: _TypeAlias = StreamsTasksValue  # noqa: Y015
+
+@_typing.final
+class StreamsRolesValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    STANDBY_FIELD_NUMBER: _builtins.int
+    WARMUP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def active(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsTasksValue]: ...
+    @_builtins.property
+    def standby(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsTasksValue]: ...
+    @_builtins.property
+    def warmup(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsTasksValue]: ...
+    def __init__(
+        self,
+        *,
+        active: _abc.Iterable[Global___StreamsTasksValue] | None = ...,
+        standby: _abc.Iterable[Global___StreamsTasksValue] | None = ...,
+        warmup: _abc.Iterable[Global___StreamsTasksValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "standby", b"standby", "warmup", b"warmup"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsRolesValue: _TypeAlias = StreamsRolesValue  # noqa: Y015
+
+@_typing.final
+class StreamsTargetMemberValue(_message.Message):
+    """Value of record type STREAMS_TARGET_MEMBER; the key is group id NUL member id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> Global___StreamsRolesValue: ...
+    def __init__(
+        self,
+        *,
+        tasks: Global___StreamsRolesValue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsTargetMemberValue: _TypeAlias = StreamsTargetMemberValue  # noqa: Y015
+
+@_typing.final
+class StreamsCurrentAssignmentValue(_message.Message):
+    """Value of record type STREAMS_CURRENT_ASSIGNMENT; the key is group id NUL member id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    PREVIOUS_MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ASSIGNED_FIELD_NUMBER: _builtins.int
+    PENDING_REVOCATION_FIELD_NUMBER: _builtins.int
+    member_epoch: _builtins.int
+    previous_member_epoch: _builtins.int
+    state: _builtins.int
+    """As in ConsumerCurrentAssignmentValue."""
+    @_builtins.property
+    def assigned(self) -> Global___StreamsRolesValue: ...
+    @_builtins.property
+    def pending_revocation(self) -> Global___StreamsRolesValue: ...
+    def __init__(
+        self,
+        *,
+        member_epoch: _builtins.int = ...,
+        previous_member_epoch: _builtins.int = ...,
+        state: _builtins.int = ...,
+        assigned: Global___StreamsRolesValue | None = ...,
+        pending_revocation: Global___StreamsRolesValue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "pending_revocation", b"pending_revocation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "member_epoch", b"member_epoch", "pending_revocation", b"pending_revocation", "previous_member_epoch", b"previous_member_epoch", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamsCurrentAssignmentValue: _TypeAlias = StreamsCurrentAssignmentValue  # noqa: Y015

@@ -32,7 +32,7 @@ class OpenStore:
     make_backup: MakeBackup | None = None
     """None for a store that makes none."""
     backup_advice: str | None = None
-    """What to do in place of a backup, for a store that makes none."""
+    """Advice for a store that makes no backup."""
     store_id: str = ""
     view: Callable[[], AbstractContextManager[StoreReads]] | None = None
     """Opens a view of the store for reads that may wait, on any thread; None if reads answer at once."""

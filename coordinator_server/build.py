@@ -120,15 +120,7 @@ def build(
     """Build a server that takes calls and answers all of them with "loading". Call it on the loop of the server.
     `on_failure` is called there once, when the store has failed. `origins` are those of the settings, by name."""
 
-    def on_commit_failure(failure: BaseException) -> None:
-        driver.failed_from_thread(failure if isinstance(failure, Exception) else StoreFailed(repr(failure)))
-
-    def on_durable(version: int) -> None:
-        driver.durable_from_thread(version)
-
-    commits = CommitThread(
-        opened.store, clock, on_durable=on_durable, on_failure=on_commit_failure, mark_durable=opened.mark_durable
-    )
+    commits = _commit_thread(opened, clock, lambda: driver)
     runtime = Runtime(
         clock=clock, durable_version=opened.store.version(), hand_over=commits.submit, limits=config.runtime_limits()
     )
@@ -138,6 +130,7 @@ def build(
     backups, assignors = _backups(config, opened, clock), measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
     worker, payload_worker, compaction_worker = workers = WorkerProcess(), WorkerProcess(), WorkerProcess()
     reader = None if opened.view is None else ReaderThreads(opened.view, driver.step_from_thread)
+    background = reader or ReadsAtOnce(opened.store)
     dependencies = replace(
         _dependencies(config, quotas, assignors, backups, workers),
         reader=reader,
@@ -145,10 +138,8 @@ def build(
     )
     core = assemble(runtime, opened.store, config.core_config(), dependencies)
     _connect_reads(core, answers, reads, payload_worker)
-    background = reader or ReadsAtOnce(opened.store)
-    recent = RecentEvents(clock)
+    recent, history = RecentEvents(clock), RateMemory(runtime, numbers.counters, numbers.transactions.levels)
     audit = AuditLog(clock, recent.beside(write_line))
-    history = RateMemory(runtime, numbers.counters, numbers.transactions.levels)
     core.admin.observation.observed = ServerObserved(history, recent, config, origins, quotas.budgets)
     readings = AllReadings(
         numbers=numbers,
@@ -184,6 +175,18 @@ def build(
         history=history,
         store_id=opened.store_id,
     )
+
+
+def _commit_thread(opened: OpenStore, clock: Clock, driver: Callable[[], LoopDriver]) -> CommitThread:
+    """Return the thread that writes for a driver, which is made after it."""
+
+    def failed(failure: BaseException) -> None:
+        driver().failed_from_thread(failure if isinstance(failure, Exception) else StoreFailed(repr(failure)))
+
+    def durable(version: int) -> None:
+        driver().durable_from_thread(version)
+
+    return CommitThread(opened.store, clock, on_durable=durable, on_failure=failed, mark_durable=opened.mark_durable)
 
 
 def _numbers() -> ServerNumbers:

@@ -95,13 +95,7 @@ def group_services(around: GroupDependencies) -> GroupServices:
     for targets in (target_rules(around.assignors), SHARE_TARGETS):
         TargetComputer(runtime, router, around.worker, targets)
     TaskPlacer(runtime, router, around.worker)
-    shares = ShareParts(
-        log=around.shares.log,
-        homes=around.shares.homes,
-        members=ShareMembers(runtime, router),
-        sessions=around.shares.sessions,
-        news=around.shares.news,
-    )
+    shares = _share_parts(around)
     LetterWriter(runtime, shares, around.catalog, around.shares.letters)
     return GroupServices(
         classic=ClassicService(
@@ -151,4 +145,14 @@ def group_services(around: GroupDependencies) -> GroupServices:
         ),
         administration=AdministrationService(runtime, router, around.authorizer),
         topics=CatalogWatch(runtime, around.topics),
+    )
+
+
+def _share_parts(around: GroupDependencies) -> ShareParts:
+    return ShareParts(
+        log=around.shares.log,
+        homes=around.shares.homes,
+        members=ShareMembers(around.runtime, around.router),
+        sessions=around.shares.sessions,
+        news=around.shares.news,
     )

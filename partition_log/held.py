@@ -1,8 +1,8 @@
 """Records and bytes that partitions hold, from their log starts on.
 
 The totals before a log start do not change until it moves, or compaction takes records away behind it. So they are
-computed once for each log start and each step of a pass, from the headers of one index entry at most, and remembered.
-A thread computes them where reads may wait.
+computed once for each log start and each step of a pass. This takes the headers of one index entry at most. A thread
+computes them where reads may wait.
 """
 
 from __future__ import annotations

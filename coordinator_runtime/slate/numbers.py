@@ -1,4 +1,4 @@
-"""What SlateDB counts of its requests and caches, in the words of our metrics.
+"""SlateDB's counts of its requests and caches, in the words of our metrics.
 
 Source: SlateDB's metrics `slatedb.object_store.*`, `slatedb.db_cache.*`, `slatedb.object_store_cache.*`,
 `slatedb.wal.*` and `slatedb.db.*`.

@@ -4,5 +4,5 @@ A share partition is one partition as one share group reads it (spec groups 6.3)
 shard of the partition, so that both are loaded together and written in one batch.
 
 Reading order: `state` (states of a record, table of legal steps), `draft` (working copy), `rules`, `records`, `shard`,
-`decisions`, `places` (ports to groups and topics), `news`; then `sessions`, `naming`, `fetching`, `service`.
+`decisions`, `places` (ports to groups and topics), `news`. Then `sessions`, `naming`, `fetching`, `service`.
 """

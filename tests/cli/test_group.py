@@ -92,7 +92,7 @@ def rows(ended: Ended) -> list[Any]:
         (["reset-offsets", "g", "--plan", "missing.csv"], "cannot be read"),
         (["delete-offsets", "g"], "say which partitions are meant"),
         (["list", "--state", "Stabel"], "there is no state 'Stabel'"),
-        (["list", "--type", "streams"], "there is no type 'streams'"),
+        (["list", "--type", "queue"], "there is no type 'queue'"),
         (["config", "g", "--set", "consumer_session_timeout_ms=long"], "or a number of milliseconds"),
     ],
 )

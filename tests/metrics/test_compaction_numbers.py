@@ -18,7 +18,7 @@ NO_PRODUCER = Identity(-1, -1)
 class OneKey(ObservedWorld):
     """All records have one key."""
 
-    def _payload(self, values: Sequence[str]) -> bytes:
+    def _payload(self, _topic: str, values: Sequence[str]) -> bytes:
         records = [log_pb2.Record(key=b"k", value=value.encode(), timestamp_ms=1) for value in values]
         return log_pb2.Records(records=records).SerializeToString()
 

@@ -1576,8 +1576,8 @@ class StreamsSubtopology(_message.Message):
 
     @_builtins.property
     def repartition_source_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamsInternalTopic]:
-        """Topics that it reads and that subtopologies write. A number of partitions that the server decides is that of its
-        co-partitioned source topics, or the largest of all sources of the subtopologies that write it.
+        """Topics that it reads and that subtopologies write. Where the server decides on a number of partitions, it takes that
+        of the co-partitioned source topics. Without any, it takes the largest of all sources of the writing subtopologies.
         """
 
     @_builtins.property

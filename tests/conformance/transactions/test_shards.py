@@ -164,7 +164,7 @@ def test_a_shard_that_is_loaded_again_without_an_unload_is_replaced() -> None:
     after = shard_of(world, "orders")
     assert after is not before
     assert (before.coordinator_epoch, after.coordinator_epoch) == (1, 2)
-    assert (world.state(), world.described()) == ("Ongoing", before.durable("orders"))
+    assert (world.state(), world.described()) == ("Ongoing", before.table.durable("orders"))
 
 
 @case(207)

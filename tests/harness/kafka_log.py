@@ -37,7 +37,7 @@ from partition_log.catalog.state import NewTopic
 from partition_log.requests import CreateTopics
 from tests.harness.calls import partition_name
 from tests.harness.group_calls import ANYBODY
-from tests.harness.kafka_batches import BASE_MS, KafkaRow, kafka_batch, kafka_packed, kafka_payload
+from tests.harness.kafka_batches import BASE_MS, kafka_batch, kafka_packed, kafka_payload
 from tests.harness.kafka_caller import KafkaCaller
 from tests.harness.world import World
 from txn_coordinator.state import Identity
@@ -76,13 +76,10 @@ def batch(
     is_transactional: bool = False,
     compression: Compression = Compression.NONE,
     times_ms: Sequence[int] = (),
-    keys: Sequence[str] = (),
 ) -> memoryview:
-    """A batch as a Kafka producer sends it. Without keys its records have none."""
-    named: Sequence[str | None] = keys or [None] * len(values)
-    rows: list[KafkaRow] = [
-        (None if key is None else key.encode(), value.encode(), at, ())
-        for key, value, at in zip(named, values, times_ms or [BASE_MS] * len(values), strict=True)
+    """A batch as a Kafka producer sends it."""
+    rows = [
+        (None, value.encode(), at, ()) for value, at in zip(values, times_ms or [BASE_MS] * len(values), strict=True)
     ]
     return memoryview(
         kafka_batch(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from tests.harness.payloads import key_of
 from tests.simulation.group_audit import GroupAudit
 from tests.simulation.history import Answer, Entry, History, Identity, Op, Read
 from tests.simulation.snapshot_audit import SnapshotAudit
@@ -31,10 +30,10 @@ class Auditor:
         self._fate: dict[str, str] = {}
         """value -> outcome of the marker that ended it, as the raw logs tell"""
         self._fate_csn: dict[str, int] = {}
-        self._log = {partition: self._all_of(partition, read) for partition, read in history.final_raw.items()}
+        self._log = {
+            partition: history.removed[partition] + [*read.entries] for partition, read in history.final_raw.items()
+        }
         """All that was ever in the partitions, what went too."""
-        self._newer: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        """Offsets of the committed records of a key in a partition."""
         self._groups = GroupAudit(history, self._transactions, self._fate)
         self.snapshots = SnapshotAudit(history, self._log)
 
@@ -57,35 +56,6 @@ class Auditor:
 
     # Logs
 
-    def _all_of(self, partition: str, final: Read) -> list[Entry]:
-        known = [*self._history.removed[partition], *final.entries]
-        noted = self._history.before_passes.get(partition)
-        if noted is None:
-            return known
-        differing = [entry for entry in known if noted.get(entry.offset, entry) != entry]
-        require(not differing, f"{partition}: compaction has changed {differing}")
-        everything = noted | {entry.offset: entry for entry in known}
-        return [everything[offset] for offset in sorted(everything)]
-
-    def taken(self) -> int:
-        """How many records and markers passes of compaction have taken, of what is not before the log starts."""
-        final = self._history.final_raw
-        return sum(
-            len([at for at in book if at >= final[partition].log_start_offset])
-            - len([entry for entry in final[partition].entries if entry.offset in book])
-            for partition, book in self._history.before_passes.items()
-        )
-
-    def _may_be_gone(self, partition: str, entry: Entry, last_stable_offset: int) -> bool:
-        """A pass may have taken a marker, a record of an aborted transaction, and one that a newer of its key has
-        replaced. The newest value of each key stays."""
-        if entry.offset not in self._history.before_passes.get(partition, {}) or entry.offset >= last_stable_offset:
-            return False
-        if entry.outcome or self._fate[entry.value] == "abort":
-            return True
-        newer = self._newer[partition, key_of(entry.value, self._history.key_count)]
-        return any(entry.offset < offset < last_stable_offset for offset in newer)
-
     def _check_logs(self) -> None:
         """I7, I9: a value lies at one offset; offsets ascend; what the server hides is what its markers say (P8)."""
         for partition, log in self._log.items():
@@ -106,9 +76,6 @@ class Auditor:
             require(
                 not any(open_values.values()), f"P7: {partition}: records of unended transactions: {dict(open_values)}"
             )
-            for entry in log:
-                if not entry.outcome and self._fate[entry.value] == "commit":
-                    self._newer[partition, key_of(entry.value, self._history.key_count)].append(entry.offset)
             left = self._history.final_raw[partition].entries
             committed = [entry for entry in left if not entry.outcome and self._fate[entry.value] == "commit"]
             require(
@@ -119,22 +86,21 @@ class Auditor:
 
     def _check_counts(self) -> None:
         """What the store says lies before an offset is what the log has there. An abort counts where it hides
-        records. What a pass takes away behind an offset counts as if it lay before it: only differences matter."""
+        records."""
         for partition, counted in self._history.counted.items():
-            final = self._history.final_raw[partition]
-            left = {entry.offset for entry in final.entries}
             entries = self._log[partition]
-            hiding = _hiding_aborts(entries)
             for end_offset, *numbers in counted:
-                if self._history.key_count and end_offset < final.log_start_offset:
-                    continue
-                before = [
-                    entry
-                    for entry in entries
-                    if entry.offset < end_offset or (self._history.key_count and entry.offset not in left)
-                ]
+                before = [entry for entry in entries if entry.offset < end_offset]
+                writers: set[int] = set()
+                aborts = 0
+                for entry in before:
+                    if entry.outcome:
+                        aborts += entry.outcome == "abort" and entry.producer_id in writers
+                        writers.discard(entry.producer_id)
+                    else:
+                        writers.add(entry.producer_id)
                 markers = sum(1 for entry in before if entry.outcome)
-                expected = [len(before) - markers, markers, len(hiding.intersection(entry.offset for entry in before))]
+                expected = [len(before) - markers, markers, aborts]
                 require(
                     numbers == expected,
                     f"{partition}: records, markers and aborts before offset {end_offset} are stored as {numbers}, "
@@ -196,16 +162,10 @@ class Auditor:
             for entry in final
             if read.fetch_offset <= entry.offset < read.next_offset and self._is_shown(entry, read.level)
         ]
-        shown = {entry.offset for entry in read.entries}
-        required = [
-            entry
-            for entry in expected
-            if entry.offset in shown or not self._may_be_gone(read.partition, entry, read.last_stable_offset)
-        ]
         require(
-            list(read.entries) == required,
+            list(read.entries) == expected,
             f"I5/I9/I10: at {read.at} a {read.level} read of {read.partition} from {read.fetch_offset} showed "
-            f"{_values(read.entries)}, the log has {_values(required)}",
+            f"{_values(read.entries)}, the log has {_values(expected)}",
         )
         if read.level != "committed":
             return
@@ -461,20 +421,6 @@ class Auditor:
             )
         unstable = self._history.unstable_groups
         require(not unstable, f"P7: groups still hold offsets of ended transactions: {unstable}")
-
-
-def _hiding_aborts(entries: Iterable[Entry]) -> set[int]:
-    """The offsets of the abort markers that hide records."""
-    writers: set[int] = set()
-    found: set[int] = set()
-    for entry in entries:
-        if not entry.outcome:
-            writers.add(entry.producer_id)
-            continue
-        if entry.outcome == "abort" and entry.producer_id in writers:
-            found.add(entry.offset)
-        writers.discard(entry.producer_id)
-    return found
 
 
 def _values(entries: Iterable[Entry]) -> list[str]:

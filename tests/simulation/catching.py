@@ -29,7 +29,6 @@ _WITHOUT = {
     "snapshot_weight": 0.0,
     "kafka_share": 0.0,
     "share_weight": 0.0,
-    "key_count": 0,
 }
 """What only some bugs need: it takes steps, and the others show themselves sooner without."""
 

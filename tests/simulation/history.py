@@ -280,8 +280,6 @@ class History:
 
     epoch_max: int
     """The largest producer epoch of the server; no client is ever given this one."""
-    key_count: int = 0
-    """How many keys the records of the main topic share, which is then compacted; 0: it is not."""
     ops: list[Op] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     final_raw: dict[str, Read] = field(default_factory=dict)
@@ -289,8 +287,6 @@ class History:
     final_committed: dict[str, Read] = field(default_factory=dict)
     removed: dict[str, list[Entry]] = field(default_factory=dict)
     """What went from the beginning of every partition, before what `final_raw` shows."""
-    before_passes: dict[str, dict[int, Entry]] = field(default_factory=dict)
-    """What a pass of compaction may have taken, by partition and offset: all that was there when it began."""
     deletions: list[Deletion] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)

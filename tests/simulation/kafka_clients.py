@@ -36,7 +36,6 @@ from tests.harness.kafka_batches import BASE_MS
 from tests.harness.kafka_caller import KafkaCaller
 from tests.harness.kafka_log import KafkaLog, batch
 from tests.harness.kafka_reader import KafkaReader
-from tests.harness.payloads import key_of
 from tests.harness.world import World
 from tests.simulation.history import Op
 from txn_coordinator.outcomes import Ended
@@ -129,7 +128,6 @@ class KafkaClients:
             is_transactional=is_transactional,
             compression=_COMPRESSIONS[op.number % len(_COMPRESSIONS)],
             times_ms=[max(BASE_MS, self._world.clock.wall_ms())] * len(op.values),
-            keys=[key_of(value, self._world.key_count(op.partition)) for value in op.values],
         )
         version = 11 if op.version == 1 else 12
         transactional_id = op.transactional_id if is_transactional else None

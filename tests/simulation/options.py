@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from coordinator_protocol.limits import EPOCH_MAX
@@ -48,9 +48,7 @@ class Options:
     removal_interval_ms: int
     """How often what they do not keep is looked for."""
     compaction_interval_ms: int
-    """How often a log to be compacted is looked for; 0: nothing is compacted."""
-    key_count: int
-    """How many keys the records of the main topic share, which is then compacted; 0: it is not, as without looks."""
+    """How often a log to be compacted is looked for; 0: nothing is compacted. Only share groups have such a topic."""
     growth_weight: float
     """How often a client asks for more partitions, or alters a topic."""
     aborted_stride: int
@@ -71,9 +69,7 @@ class Options:
     @classmethod
     def of(cls, seed: int) -> Options:
         rng = Random(f"options {seed}")
-        compaction_interval_ms = Random(f"compaction {seed}").choice((0, 100, 700))
-        key_count = Random(f"keys {seed}").choice((0, 1, 3, 8)) if compaction_interval_ms else 0
-        found = cls(
+        return cls(
             seed=seed,
             two_phase=rng.choice(list(TwoPhase)),
             epoch_max=rng.choice((2, 3, 4, 6, EPOCH_MAX)),
@@ -98,8 +94,7 @@ class Options:
             delete_weight=rng.choice((0.3, 2.0)),
             retention=Retention(rng.choice((-1, -1, 500, 3_000)), rng.choice((-1, -1, 1, 500, 3_000))),
             removal_interval_ms=rng.choice((200, 1_000, 5_000)),
-            compaction_interval_ms=compaction_interval_ms,
-            key_count=key_count,
+            compaction_interval_ms=Random(f"compaction {seed}").choice((0, 100, 700)),
             growth_weight=rng.choice((0.3, 2.0)),
             sink_weight=rng.choice((0.0, 0.0, 40.0)),
             participants_at_once=rng.choice((1, 64)),
@@ -107,5 +102,3 @@ class Options:
             kafka_share=rng.choice((0.0, 0.5, 0.5, 1.0)),
             share_weight=rng.choice((0.0, 0.0, 40.0)),
         )
-        # Snapshots without a lease promise other things of a log that is compacted.
-        return replace(found, snapshot_weight=0.0) if key_count else found

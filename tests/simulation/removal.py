@@ -7,12 +7,11 @@ log start, at the moment when the server says that it removes it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.pending import Pending
-from partition_log.compaction.passes import LogToCompact
 from partition_log.leases import LEASE_MS_MAX
 from partition_log.leases import Lease as HeldRecords
 from partition_log.records import RowsRemoved
@@ -52,9 +51,6 @@ class Removals:
     def watch(self) -> None:
         """The server has started."""
         self._world.inside.removal.on_removed = self._on_removed
-        compaction = self._world.inside.core.log.compaction
-        if compaction is not None:
-            compaction._pass = self._noting(compaction._pass)  # type: ignore[method-assign]
         for lease, _id in self._held.values():
             lease.ended_at = self._now()
         self._held.clear()
@@ -127,20 +123,6 @@ class Removals:
         # Also where no client has seen yet that the partition is there.
         if partition.startswith("t-"):
             self._copy(partition)
-
-    def _noting(self, go_over: Callable[[LogToCompact], Iterator[None]]) -> Callable[[LogToCompact], Iterator[None]]:
-        """A pass that notes all that it may take, before it begins."""
-
-        def noted(log: LogToCompact) -> Iterator[None]:
-            partition = self._world.partition_of(log.ordinal)
-            if partition.startswith("t-"):
-                book = self._history.before_passes.setdefault(partition, {})
-                start, end = log.head.log_start_offset, log.head.last_stable_offset
-                for entry in stored_entries(self._world.shelf.store, log.ordinal, start, end):
-                    book.setdefault(entry.offset, self._plain(entry))
-            yield from go_over(log)
-
-        return noted
 
     def _copy(self, partition: str) -> None:
         start, copied_to = self.log_start(partition), self._copied_to[partition]

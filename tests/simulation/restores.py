@@ -57,7 +57,6 @@ def options_of(seed: int) -> Options:
         sink_weight=0.0,  # its books know of no restore
         retention=Retention(FOR_EVER, FOR_EVER),
         passing_weight=0.0,
-        key_count=0,
     )
 
 

@@ -36,7 +36,7 @@ from tests.simulation.share_workers import ShareWorkers
 from tests.simulation.sinks import Sinks
 from tests.simulation.snapshots import Snapshots
 from tests.simulation.strangers import check_that_they_are_noticed
-from tests.simulation.topics import TOPIC, Topics
+from tests.simulation.topics import Topics
 from tests.simulation.translation import answer_of, is_repetition, marker_of, plain_entry, receive
 from txn_coordinator.sinks import decisions as sink_decisions
 
@@ -64,8 +64,7 @@ def _world_options(options: Options) -> WorldOptions:
         compaction_interval_ms=options.compaction_interval_ms,
         group_config=GROUP_CONFIG,
         lane=options.lane,
-        writes_records=bool(options.kafka_share or options.key_count),
-        key_counts={TOPIC: options.key_count},
+        writes_records=bool(options.kafka_share),
         runtime_limits=RuntimeLimits(
             group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
         ),
@@ -83,7 +82,7 @@ class Simulation:
         self._strangers_rng = Random(f"strangers {options.seed}")
         self.world = World(_world_options(options), shelf)
         self._kafka = KafkaClients(self.world)
-        self.history = History(options.epoch_max, key_count=options.key_count)
+        self.history = History(options.epoch_max)
         self._numbers = Numbers()
         self._ids = [f"id{number}" for number in range(options.transactional_ids)]
         self.history.participants = {f"pay{number}" for number in range(options.participant_ids)}

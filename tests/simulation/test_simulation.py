@@ -26,9 +26,6 @@ FAST_SEEDS = 30
 TEARING_SEED = 4
 """One of the few storms in which a reader without snapshots would see a torn decision."""
 
-COMPACTED_SEED = 19
-"""A storm in which passes of compaction take records."""
-
 SLOW_SEEDS = 1_500
 SLOW_CHUNKS = 10
 
@@ -36,10 +33,6 @@ SLOW_CHUNKS = 10
 def test_storm_and_calm(request: pytest.FixtureRequest) -> None:
     for seed in seeds(request.config, FAST_SEEDS):
         run(Options.of(seed))
-
-
-def test_passes_of_compaction_take_records_in_a_storm() -> None:
-    assert run(Options.of(COMPACTED_SEED)).taken()
 
 
 def test_vectors_of_last_stable_offsets_tear_where_no_snapshot_and_no_delta_does() -> None:

@@ -24,16 +24,13 @@ from partition_log.requests import (
     TopicResult,
 )
 from tests.harness.group_calls import ANYBODY
-from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.world import World
 from tests.simulation.history import Growth, History, SettingChange
 from tests.simulation.members import TOPIC as SHARED_TOPIC
 from tests.simulation.options import Options
 from tests.simulation.passing import Passing
 
-TOPIC = "t"
-"""The main topic."""
-_COMPACTED = {"cleanup_policy": "compact,delete", "min_dirty_ratio": "0", "delete_retention_ms": "0"}
+_TOPIC = "t"
 _PASSING = "passing"
 _MORE_MAX = 3
 """How many partitions a topic gets at most, beside those that it begins with."""
@@ -54,8 +51,7 @@ class Topics:
         self.passing = Passing(world, history, _PASSING if options.passing_weight else "")
         self.targets = [self.passing.partition] if options.passing_weight else []
         """Partitions that clients write to."""
-        settings = UNREADABLE_PAYLOADS | (_COMPACTED if options.key_count else {})
-        world.create_topic(TOPIC, options.partitions, config=settings)
+        world.create_topic(_TOPIC, options.partitions)
         if options.passing_weight:
             world.create_topic(_PASSING, 1)
         self.look()
@@ -75,21 +71,21 @@ class Topics:
         count = len(self._topic().partition_ordinals)
         self._history.sizes.append((self._now(), count))
         for number in range(len(self.partitions), count):
-            self.partitions.append(f"{TOPIC}-{number}")
-            self._history.removed.setdefault(f"{TOPIC}-{number}", [])
+            self.partitions.append(f"{_TOPIC}-{number}")
+            self._history.removed.setdefault(f"{_TOPIC}-{number}", [])
         self._aim_at(count)
-        described = DescribeTopicConfigs([TopicName(TOPIC)])
+        described = DescribeTopicConfigs([TopicName(_TOPIC)])
         (found,) = self._world.inside.topics.describe_topic_configs(described, ANYBODY)
         (setting,) = (each for each in found.settings if each.name == RETENTION_BYTES)
         own = setting.value if setting.origin == "topic" else None
         self._history.settings_seen.append((self._now(), own))
 
     def _topic(self) -> Topic:
-        return self._world.inside.catalog.durable_topic(TOPIC, b"")
+        return self._world.inside.catalog.durable_topic(_TOPIC, b"")
 
     def _aim_at(self, count: int) -> None:
         self._aimed_at = max(self._aimed_at, count)
-        names = (f"{TOPIC}-{number}" for number in range(count))
+        names = (f"{_TOPIC}-{number}" for number in range(count))
         self.targets += [name for name in names if name not in self.targets]
 
     def _grow(self) -> None:
@@ -104,7 +100,7 @@ class Topics:
             if life == self._world.lives:
                 self._note(growth, settled.result()[0].error)
 
-        asked = CreatePartitions([MorePartitions(TOPIC, b"", count)])
+        asked = CreatePartitions([MorePartitions(_TOPIC, b"", count)])
         self._world.inside.topics.create_partitions(asked, ANYBODY).on_settled(answered)
         self._aim_at(count)
 
@@ -123,7 +119,7 @@ class Topics:
                 self._note(alteration, settled.result()[0].error)
 
         change = SettingsChange({}, (RETENTION_BYTES,)) if value is None else SettingsChange({RETENTION_BYTES: value})
-        asked = AlterTopicConfigs([TopicToAlter(TOPIC, b"", change)])
+        asked = AlterTopicConfigs([TopicToAlter(_TOPIC, b"", change)])
         self._world.inside.topics.alter_topic_configs(asked, ANYBODY).on_settled(answered)
 
     def _note(self, asked: Growth | SettingChange, error: CoordinatorError | None) -> None:

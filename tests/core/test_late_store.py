@@ -70,7 +70,7 @@ class Filled(ObservedWorld):
             self.produce(None, NOBODY, "t-0", [f"plain {number}"], sequence=-1)
         self.commit_all()
 
-    def _payload(self, values: Sequence[str]) -> bytes:
+    def _payload(self, _topic: str, values: Sequence[str]) -> bytes:
         now_ms = self.clock.wall_ms()
         records = [log_pb2.Record(key=b"k", value=value.encode(), timestamp_ms=now_ms) for value in values]
         return log_pb2.Records(records=records).SerializeToString()

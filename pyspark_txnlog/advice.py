@@ -26,7 +26,10 @@ DEFAULT_ENDPOINT: Final = "127.0.0.1:7070"
 """Default address of a server, for the source, the sink and the job alike."""
 
 _SHARED: Final = {
-    "endpoint": Option(DEFAULT_ENDPOINT, "HOST:PORT of the server, as the driver and every executor reach it"),
+    "endpoint": Option(
+        DEFAULT_ENDPOINT,
+        "HOST:PORT of the server for the driver and every executor; of several, HOST:PORT,HOST:PORT",
+    ),
     "tlsCaFile": Option(
         "", "speak TLS with a server whose certificate a CA of this PEM file signed; every executor needs it"
     ),

@@ -278,12 +278,14 @@ def _by_own_names(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_endpoint(options: Mapping[str, str]) -> str:
-    """Return HOST:PORT. Raises InvalidOption, as do all parsers below."""
+    """Return HOST:PORT, or several separated by commas. Raises InvalidOption, as do all parsers below."""
     endpoint = options.get("endpoint", DEFAULT_ENDPOINT)
     if not endpoint:
         raise InvalidOption(f"the option endpoint is empty: set it to HOST:PORT, or omit it for {DEFAULT_ENDPOINT}")
-    if "," in endpoint:
-        raise InvalidOption(f"endpoint is {endpoint!r} and must name one server, HOST:PORT")
+    if not all(each.strip() for each in endpoint.split(",")):
+        raise InvalidOption(
+            f"endpoint is {endpoint!r} and must be HOST:PORT, or HOST:PORT,HOST:PORT for several servers"
+        )
     return endpoint
 
 

@@ -43,6 +43,7 @@ from coordinator_client.transport.grpc_library import note_use
 from coordinator_client.transport.grpc_transport import GrpcChannel, UnaryTransport
 from coordinator_client.transport.server_look import look_at
 from coordinator_client.transport.session_transport import Channel, SessionTransport
+from coordinator_client.transport.several import Choice, SeveralLooks, SeveralTransports, addresses_of
 from coordinator_client.transport.transport import (
     GRPC_SESSION,
     SESSION,
@@ -96,8 +97,8 @@ class Connection:
     ) -> None:
         """Store the address of the server; no connection is opened.
 
-        `endpoint` is HOST:PORT, [IPv6]:PORT or a gRPC target such as unix:PATH. `client_id` shows up in the server's
-        history.
+        `endpoint` is HOST:PORT, [IPv6]:PORT or a gRPC target such as unix:PATH. HOST:PORT,HOST:PORT names several
+        servers with one store: requests go to the one that serves. `client_id` shows up in the server's history.
 
         `transport` is `session` by default: one stream for all producers and consumers of this process, at a fraction
         of the cost. It uses the compiled transport if that is installed. `grpc_session` is the same, but always by
@@ -112,9 +113,11 @@ class Connection:
 
         Raises: Rejected, Misconfigured or TypeError for an impossible argument.
         """
-        _check_endpoint(endpoint)
+        self._endpoints = _checked_endpoints(endpoint)
+        self._choice = Choice(len(self._endpoints))
         check_transport(transport)
-        _check_tls(endpoint, tls)
+        for each in self._endpoints:
+            _check_tls(each, tls)
         check_here(check_client_id, client_id)
         self.endpoint = endpoint
         self.tls = tls
@@ -186,17 +189,25 @@ class Connection:
     def _opened(self, open_loop: Callable[[], Loop]) -> Transport:
         self._opened_by = self._opened_by or THIS_PROCESS.process_id
         if self._open_transport is not None:
-            return next(iter(self._transports.values()), None) or self._open_transport(self.endpoint)
+            return next(iter(self._transports.values()), None) or self._over_all(self._open_transport)
         note_use()
+        return self._over_all(partial(self._opened_to, open_loop))
+
+    def _over_all(self, open_one: Callable[[str], Transport]) -> Transport:
+        """Return a transport to the server, or over those to each of several."""
+        transports = [open_one(each) for each in self._endpoints]
+        return transports[0] if len(transports) == 1 else SeveralTransports(transports, self._choice)
+
+    def _opened_to(self, open_loop: Callable[[], Loop], endpoint: str) -> Transport:
         if self._transport_name == UNARY:
-            return UnaryTransport(self.endpoint, self.tls)
+            return UnaryTransport(endpoint, self.tls)
         open_channel = open_grpc_channel if self._transport_name == GRPC_SESSION else open_best_channel
-        return SessionTransport(self.endpoint, open_loop, open_channel, self.tls)
+        return SessionTransport(endpoint, open_loop, open_channel, self.tls)
 
     def _no_contact(self, look: Look | None, patience_ms: int | None) -> FirstContact | None:
         """Return the first contact that must be made; None if the server cannot be checked beforehand."""
         if look is None and self._open_transport is None:
-            look = look_at(self.endpoint, self.clock, self.tls)
+            look = self._look()
         if look is None:
             return None
         return FirstContact(
@@ -207,6 +218,13 @@ class Connection:
             answers=self.answers,
             on_made=self._contact_made,
         )
+
+    def _look(self) -> Look | None:
+        """Return a check of all addresses; None if only gRPC's resolvers know where one of them is."""
+        looks = [look for each in self._endpoints if (look := look_at(each, self.clock, self.tls)) is not None]
+        if len(looks) < len(self._endpoints):
+            return None
+        return looks[0] if len(looks) == 1 else SeveralLooks(looks, self._choice, self.clock)
 
     def _met(self, transport: Transport, open_loop: Callable[[], Loop]) -> Transport:
         """Return the transport, behind the first contact until that is made."""
@@ -395,9 +413,17 @@ def _check_tls(endpoint: str, tls: object) -> None:
         )
 
 
-def _check_endpoint(endpoint: str) -> None:
+def _checked_endpoints(endpoint: str) -> list[str]:
+    """Return the addresses of an endpoint. Raises: Rejected or TypeError."""
     if not isinstance(endpoint, str):
         raise TypeError(f"the endpoint must be a text like '127.0.0.1:7070', not {type(endpoint).__name__}")
+    endpoints = addresses_of(endpoint)
+    for each in endpoints:
+        _check_endpoint(each)
+    return endpoints
+
+
+def _check_endpoint(endpoint: str) -> None:
     if endpoint.startswith(TARGET_SCHEMES):
         return
     found = _HOST_PORT.fullmatch(endpoint)

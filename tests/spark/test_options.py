@@ -157,7 +157,7 @@ def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given
     ("given", "reason"),
     [
         ({"endpoint": "", "subscribe": "a"}, "the option endpoint is empty: set it to HOST:PORT, or omit it"),
-        ({"endpoint": "a:1,b:1", "subscribe": "a"}, "must name one server"),
+        ({"endpoint": "a:1,,b:1", "subscribe": "a"}, "HOST:PORT,HOST:PORT for several servers"),
         ({"endpoint": "a:1", "kafka.bootstrap.servers": "b:1", "subscribe": "a"}, "set one of them"),
         (LEAST | {"rpcTimeoutMs": "5", "kafkaConsumer.pollTimeoutMs": "6"}, "and kafkaConsumer.pollTimeoutMs says '6'"),
         ({"endpoint": "a:1"}, "exactly one of subscribe, subscribePattern and assign says what to read; none is set"),

@@ -39,7 +39,7 @@ def health(
     from grpc_health.v1 import health_pb2
 
     service = "" if is_alive_enough else waiting.SERVICE
-    remote.check_reachable(server, timeout_ms, service=service)
+    server = remote.check_reachable(server, timeout_ms, service=service)
     request = health_pb2.HealthCheckRequest(service=service)
     with remote.open_channel(server) as channel:
         check = channel.unary_unary(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from coordinator_client.admin.admin import Admin, TopicDescription
@@ -25,11 +25,12 @@ from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_client.transport.grpc_library import grpc
 from coordinator_client.transport.grpc_transport import UnaryTransport, cached_channel
 from coordinator_client.transport.server_look import look_at
+from coordinator_client.transport.several import addresses_of
 from coordinator_client.transport.transport import UNIX_SCHEMES
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.options import SERVER_TLS, SERVER_VARIABLE, SERVER_WAIT
-from txnctl.commands.waiting import SERVICE, look_for_work, wait_while
+from txnctl.commands.waiting import SERVICE, Look, look_for_work, wait_while
 from txnctl.output import end_if_reader_left, print_note
 
 CLIENT_ID = "txnctl"
@@ -123,22 +124,43 @@ def topic_there(connection: Connection, name: str, timeout_ms: int) -> TopicDesc
             raise CommandFailed(ExitStatus.PROBLEM, message) from error
 
 
-def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS, *, service: str = SERVICE) -> None:
-    """Return once a server answers. With `--wait`, also wait for its `service` to take work, until the time is over.
+def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS, *, service: str = SERVICE) -> str:
+    """Return the address of the server that answers, of several the first one. With `--wait`, also wait for its
+    `service` to take work, until the time is over.
 
     Raises CommandFailed if no server answers. Without `--wait` it does so at once, while gRPC would retry until the
     deadline."""
-    look = look_at(server, SystemClock(), tls_for(server))
-    reach = (lambda _timeout_ms: None) if look is None else look.now
+    reaches = {address: _reach(address) for address in addresses_of(server)}
     wait_ms = round(SERVER_WAIT.get() * 1_000)
     if wait_ms:
-        with open_channel(server) as channel:
-            wait_while(
-                look_for_work(server, reach, channel, service), wait_ms=wait_ms, clock=SystemClock(), note=print_note
-            )
-    problem = reach(min(timeout_ms, GIVE_UP_MS))
-    if problem is not None:
-        raise unreachable(server, problem)
+        with ExitStack() as channels:
+            looks = [
+                look_for_work(address, reach, channels.enter_context(open_channel(address)), service)
+                for address, reach in reaches.items()
+            ]
+            wait_while(partial(_problem_of_all, looks), wait_ms=wait_ms, clock=SystemClock(), note=print_note)
+    problems = []
+    for address, reach in reaches.items():
+        problem = reach(min(timeout_ms, GIVE_UP_MS))
+        if problem is None:
+            return address
+        problems.append(problem)
+    raise unreachable(server, "; ".join(dict.fromkeys(problems)))
+
+
+def _reach(address: str) -> Look:
+    look = look_at(address, SystemClock(), tls_for(address))
+    return (lambda _timeout_ms: None) if look is None else look.now
+
+
+def _problem_of_all(looks: Sequence[Look], timeout_ms: int) -> str | None:
+    """Return None once one of the looks finds its server at work, else the problem of the last one."""
+    problem: str | None = None
+    for look in looks:
+        problem = look(timeout_ms)
+        if problem is None:
+            return None
+    return problem
 
 
 def unreachable(server: str, why: str) -> CommandFailed:

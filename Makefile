@@ -50,6 +50,7 @@ slow: venv ## Run the tests of `make test` that start processes or Spark
 
 mutants: venv ## Run the simulation on mutants of the product, and print the seed that catches each
 	@.venv/bin/python -m tests.simulation.catching
+	@.venv/bin/python -m tests.lease.mutants
 
 fuzz: venv ## Fuzz every input that takes bytes from outside, a minute each (ARGS="--list")
 	@.venv/bin/python -m tests.fuzz $(ARGS)

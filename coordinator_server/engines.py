@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from coordinator_runtime.backups.of_rocks import make_rocks_backup
-from coordinator_runtime.clock import SystemClock
+from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.engine import OpenStore, StoppedStore
 from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.incarnation import Incarnation
@@ -29,6 +29,8 @@ from coordinator_server.settings.config import Config
 from coordinator_server.settings.data_directory import refuse_foreign_files
 
 if TYPE_CHECKING:
+    from coordinator_runtime.slate.lease import Node
+    from coordinator_runtime.slate.lease_keeper import LeaseKeeper
     from coordinator_runtime.slate.store_check import RaceResult
 
 TEST_STORES_VARIABLE: Final = "COORDINATOR_TEST_STORES"
@@ -151,6 +153,21 @@ def migrate_store(
         case [StoreLocation() as location, Path() as directory]:
             return migrate_to_directory(location, directory, clock=clock, pause=pause, watch=watch)
     raise StoreRefused("one of the two must be a directory, and the other an address such as s3://BUCKET/PREFIX")
+
+
+def lease_keeper(
+    config: Config, me: Node, clock: Clock, on_change: Callable[[], None], end_process: Callable[[], None]
+) -> LeaseKeeper:
+    """Return the keeper of the lease of the configured store. Raises StoreRefused."""
+    _slate()
+    location = _checked_location(config.store or "")
+    if location.scheme == "file":
+        raise StoreRefused(f"{location.address} can keep no lease, because files have no conditional writes")
+    module = import_module("coordinator_runtime.slate.lease_keeper")
+    keeper: LeaseKeeper = module.keeper_of(
+        location, me, config.lease_ttl_ms, clock, on_change=on_change, end_process=end_process
+    )
+    return keeper
 
 
 def _is_address(place: str) -> bool:

@@ -24,6 +24,7 @@ from coordinator_protocol.allocation import keep_freed_memory
 from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.engine import OpenStore
+from coordinator_runtime.slate.lease import LeaseEnded
 from coordinator_runtime.store import StoreFailed, StoreFenced, StoreRefused
 from coordinator_server.addresses import Address, parse_address
 from coordinator_server.build import SERVICE_NAMES, Server, build, load
@@ -48,6 +49,7 @@ from coordinator_server.security.tls import TlsRefused
 from coordinator_server.settings.config import METRICS_PREFIX, Config
 from coordinator_server.settings.config_sources import LoadedConfig
 from coordinator_server.shard_health import ShardHealth
+from coordinator_server.store_lease import StoreLease
 from coordinator_server.traffic.quotas.opening import NO_QUOTAS
 from coordinator_server.traffic.quotas.quota_file import QuotasRefused
 
@@ -62,6 +64,12 @@ _ADVICE_OF_FENCED: Final = (
     "another server has taken the store over, with everything that was acknowledged: leave this one stopped, or stop"
     " the other one first"
 )
+
+_ADVICE_OF_ENDED_LEASE: Final = (
+    "nothing acknowledged is lost; look whether the object store was slow or away, and start this server again: it"
+    " waits until it is needed"
+)
+_ENDS_AT_ONCE: Final = (ExitStatus.FAILED, ExitStatus.FENCED, ExitStatus.LEASE_ENDED)
 
 _log = structlog.get_logger("server")
 
@@ -80,8 +88,9 @@ def run(
     *,
     origins: Mapping[str, str] = MappingProxyType({}),
 ) -> ExitStatus:
-    """Serve until a signal or a failure ends it. Returns OK after a clean shutdown, FAILED or FENCED after a failure.
-    `opener`: that of a test; None for the engine of the configuration. `origins` are those of the settings, by name.
+    """Serve until a signal or a failure ends it. Returns OK after a clean shutdown, and after a failure FAILED, FENCED
+    or LEASE_ENDED. `opener`: that of a test; None for the engine of the configuration. `origins` are those of the
+    settings, by name.
 
     Raises CommandFailed if the server cannot start. After a failure the caller must use `end_process`.
     """
@@ -118,7 +127,7 @@ def end_process(status: ExitStatus) -> NoReturn:
     """End the process. After a failure no destructor runs, so that nothing touches the store again."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if status in (ExitStatus.FAILED, ExitStatus.FENCED):
+    if status in _ENDS_AT_ONCE:
         os._exit(status)
     sys.exit(status)
 
@@ -142,6 +151,24 @@ def _ending_signals() -> list[signal.Signals]:
     return [signal.SIGTERM, signal.SIGINT] + ([] if is_kept else [signal.SIGHUP])
 
 
+def _status_after(failure: Exception) -> ExitStatus:
+    match failure:
+        case StoreFenced():
+            return ExitStatus.FENCED
+        case LeaseEnded():
+            return ExitStatus.LEASE_ENDED
+    return ExitStatus.FAILED
+
+
+def _advice_after(failure: Exception) -> str:
+    match failure:
+        case StoreFenced():
+            return _ADVICE_OF_FENCED
+        case LeaseEnded():
+            return _ADVICE_OF_ENDED_LEASE
+    return _ADVICE
+
+
 class _Process:
     """One server from open to end."""
 
@@ -153,10 +180,11 @@ class _Process:
         self._failure: asyncio.Future[Exception] = asyncio.Future()
         self._signal: asyncio.Future[signal.Signals] = asyncio.Future()
         self._handles = handle_plan(config)
-        self._listeners = Listeners()
+        self._listeners = Listeners(binds_later=config.lease)
         self._kafka: KafkaListeners | None = None
         self._metrics: MetricsEndpoint | None = None
         self._metrics_credentials: ReloadingCredentials | None = None
+        self._lease: StoreLease | None = None
         self._manager = ServiceManager.of(os.environ, os.getpid())
         self._quotas = NO_QUOTAS
         self._watches: list[CredentialsWatch | DiskWatch] = []
@@ -179,6 +207,8 @@ class _Process:
             self._metrics = self._listen_for_scrapes()
             if self._metrics is not None:
                 undo.callback(self._metrics.close)
+            if self._config.lease and not await self._wait_for_lease(undo):
+                return ExitStatus.OK
             self._manager.busy(f"opening the store in {self._config.place}")
             opened = _open(opener, self._config)
             undo.pop_all()
@@ -186,8 +216,9 @@ class _Process:
         server = build(self._config, opened, self._clock, self._fail, self._quotas, self._origins)
         if self._metrics is not None:
             self._publish(self._metrics, server, opened)
-        for number in _ending_signals():
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+        if self._lease is not None:
+            server.gatekeeper.is_owner = self._lease.is_valid
+        self._heed_signals()
         await listeners.start(server.dispatcher, server.answers)
         self._watch_credentials()
         if opened.free_bytes is not None:
@@ -205,8 +236,31 @@ class _Process:
             await self._drain(server, self._signal.result())
         if self._failure.done():
             await self._give_up(server, self._failure.result())
-            return ExitStatus.FENCED if isinstance(self._failure.result(), StoreFenced) else ExitStatus.FAILED
+            return _status_after(self._failure.result())
         return ExitStatus.OK
+
+    def _heed_signals(self) -> None:
+        for number in _ending_signals():
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+
+    async def _wait_for_lease(self, undo: AsyncExitStack) -> bool:
+        """Wait until this server holds the lease of its store. Returns False if a signal came first. Raises
+        CommandFailed."""
+        self._heed_signals()
+        kafka = () if self._kafka is None else tuple(str(each.advertised) for each in self._kafka.opened)
+        self._lease = lease = StoreLease(self._config, str(self._advertised()), kafka, self._clock, self._fail)
+        undo.push_async_callback(lease.hand_over)
+        self._manager.ready(f"waiting for the lease of {self._config.place}")
+        is_held = await self._unless(lease.held(), self._failure, self._signal)
+        if self._failure.done():
+            failure = self._failure.result()
+            raise CommandFailed(_status_after(failure), str(failure))
+        if is_held:
+            try:
+                self._listeners.bind()
+            except AddressRefused as refusal:
+                raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
+        return is_held
 
     def _open_listeners(self) -> None:
         """Take the addresses to serve on. Raises CommandFailed."""
@@ -260,12 +314,13 @@ class _Process:
 
     async def _serve_kafka(self, kafka: KafkaListeners, server: Server) -> None:
         from coordinator_server.kafka_front.endpoints import endpoints_of
-        from coordinator_server.kafka_front.front_settings import FrontSettings
+        from coordinator_server.kafka_front.front_settings import FrontSettings, alone
 
         settings = FrontSettings(
             cluster_id=server.store_id,
             auto_create_topics=self._config.kafka_auto_create_topics,
             auto_create_partitions=self._config.kafka_auto_create_partitions,
+            others=alone if self._lease is None else self._lease.kafka_nodes_that_wait,
         )
         await kafka.serve(endpoints_of(server.core, settings), server.keeper, server.answers)
         for each in kafka.opened:
@@ -332,7 +387,8 @@ class _Process:
                 advice="let trusted networks in only",
             )
         self._announce(self._listeners.opened, [] if self._kafka is None else self._kafka.addresses)
-        self._manager.ready(f"serving gRPC on {self._listeners.first.address}")
+        tell = self._manager.ready if self._lease is None else self._manager.busy
+        tell(f"serving gRPC on {self._listeners.first.address}")
 
     def _listen_for_scrapes(self) -> MetricsEndpoint | None:
         """Take the address for metrics, if the configuration names one. Raises CommandFailed."""
@@ -405,6 +461,8 @@ class _Process:
         except StoreFailed as failure:
             self._fail(failure)
             return
+        if self._lease is not None:
+            await self._lease.hand_over()
         _log.info("stopped")
 
     async def _answer_all(self, server: Server) -> None:
@@ -419,7 +477,7 @@ class _Process:
             failure=str(failure),
             old_state="active",
             new_state="failed",
-            advice=_ADVICE_OF_FENCED if isinstance(failure, StoreFenced) else _ADVICE,
+            advice=_advice_after(failure),
             exc_info=None if isinstance(failure, (StoreFailed, TimeoutError)) else failure,
         )
         self._manager.stopping(f"failed: {failure}")

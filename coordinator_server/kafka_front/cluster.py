@@ -1,4 +1,4 @@
-"""DescribeCluster and FindCoordinator: this server, which is the only node.
+"""DescribeCluster and FindCoordinator: this server, and with a lease the one that waits.
 
 Source: Kafka's `KafkaApis.handleDescribeCluster` and `handleFindCoordinatorRequest`; KIP-699 (several keys), KIP-919
 (endpoint types).
@@ -50,7 +50,8 @@ class ClusterApis:
         self._settings = settings
 
     def describe(self, request: DescribeClusterRequest, exchange: KafkaExchange) -> Pending[DescribeClusterResponse]:
-        """Return this server as broker and controller. Raises FrontRefused for the endpoints of controllers."""
+        """Return this server as broker and controller, and the one that waits as another broker. Raises FrontRefused
+        for the endpoints of controllers."""
         if request.endpoint_type != _BROKERS:
             known = request.endpoint_type == _CONTROLLERS
             number = MISMATCHED_ENDPOINT_TYPE if known else UNSUPPORTED_ENDPOINT_TYPE
@@ -62,7 +63,10 @@ class ClusterApis:
             DescribeClusterResponse(
                 cluster_id=self._settings.cluster_id,
                 controller_id=node.node_id,
-                brokers=(DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port),),
+                brokers=tuple(
+                    DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port)
+                    for each in (node, *self._settings.others(node))
+                ),
                 cluster_authorized_operations=(
                     self._access.of_cluster(exchange.context) if with_operations else NOT_ASKED
                 ),

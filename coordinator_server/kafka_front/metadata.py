@@ -82,7 +82,10 @@ class MetadataApi:
         shows_cluster = request.include_cluster_authorized_operations
         topic_of = partial(self._topic, with_operations=request.include_topic_authorized_operations, exchange=exchange)
         return MetadataResponse(
-            brokers=(MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port),),
+            brokers=tuple(
+                MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port)
+                for each in (node, *self._settings.others(node))
+            ),
             cluster_id=self._settings.cluster_id,
             controller_id=node.node_id,
             topics=tuple(map(topic_of, found)),

@@ -412,6 +412,8 @@ class Config(StreamsConfig):
             check_installed(self.tracing)
         if self.backup_directory is None and self.backup_interval_ms:
             raise ValueError(f"backup_interval_ms = {self.backup_interval_ms}: set backup_directory, too")
+        if self.lease and self.store is None:
+            raise ValueError("lease = true: only a store in object storage has a lease; set store, too")
         self.limits()
         self.group_config()
         return self

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import structlog
 
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused, UnknownOutcome
 from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending, failed, settled
@@ -84,6 +84,8 @@ class Gatekeeper:
         self._messages = messages or FairMessages(clock)
         self.observer: Observer = NoObserver()
         self.auditor: Auditor | None = None
+        self.is_owner: Callable[[], bool] | None = None
+        """Asked before every answer, for a server whose time as the owner of its store may end; None otherwise."""
         self._unanswered: dict[Pending[Any], tuple[Method, CallLimit, int]] = {}
         """Calls in flight: the limit that each counts towards, and its count. That is one, or the number of calls that
         the fast path took together."""
@@ -233,7 +235,7 @@ class Gatekeeper:
     def _answer_taken(self, method: Method, taken: Taken, began_us: int, ended: Pending[None]) -> None:
         _method, limit, calls = self._unanswered.pop(ended)
         limit.calls -= calls
-        error = ended.error
+        error = ended.error or self._lost_ownership()
         if error is not None:
             for reply, call, answer in taken:
                 value = settled(answer).map(partial(call.taken_failed, error=error))
@@ -284,7 +286,7 @@ class Gatekeeper:
         if rule.is_administrative:
             self._audit(call, done)
         try:
-            error = done.error
+            error = done.error or self._lost_ownership()
             if error is not None and not isinstance(error, CoordinatorError):
                 raise error
             if reply.is_cancelled:
@@ -303,6 +305,12 @@ class Gatekeeper:
             self._end_unanswered(call, reply, Unanswered(CallStatus.INTERNAL, text), began_us)
         else:
             reply.succeed(answer.reply)
+
+    def _lost_ownership(self) -> Exception | None:
+        """Return the answer in place of one that may be over: the server was the owner before it, and is not now."""
+        if self.is_owner is None or self.is_owner():
+            return None
+        return UnknownOutcome("the time of this server as the owner of its store is over: ask the new owner")
 
     def _audit(self, call: Call[Any], done: Pending[Any]) -> None:
         if self.auditor is not None and call.is_understood:

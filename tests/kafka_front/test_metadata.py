@@ -9,6 +9,7 @@ import pytest
 
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_server.addresses import NodeAddress
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, OPERATION_NUMBERS
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.front_settings import FrontSettings
@@ -68,6 +69,18 @@ def test_this_server_is_the_only_broker_and_leads_every_partition(world: World) 
         )
         for number in range(2)
     )
+
+
+def test_a_server_that_waits_is_another_broker_that_leads_nothing(world: World) -> None:
+    waits = NodeAddress(2, "other.test", 9092)
+    settings = FrontSettings(cluster_id="c", others=lambda _node: (waits,))
+    response = metadata(KafkaCaller(world, settings=settings), topics=asked("orders"))
+    assert [(each.node_id, each.host, each.port) for each in response.brokers] == [
+        (NODE.node_id, NODE.host, NODE.port),
+        (2, "other.test", 9092),
+    ]
+    assert {partition.leader_id for partition in response.topics[0].partitions} == {NODE.node_id}
+    assert response.controller_id == NODE.node_id
 
 
 def test_null_means_all_topics_and_an_empty_list_means_none(world: World) -> None:

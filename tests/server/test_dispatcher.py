@@ -102,6 +102,22 @@ def test_text_that_is_no_utf_8_is_an_invalid_argument(dispatcher: GatedDispatche
     assert error.status is CallStatus.INVALID_ARGUMENT
 
 
+def test_an_answer_after_the_end_of_the_ownership_is_an_unknown_outcome(
+    dispatcher: GatedDispatcher, servicer: FakeTransactionServicer
+) -> None:
+    """The call came while the server was the owner of its store; the answer is made after that."""
+    is_owner = True
+    dispatcher.gatekeeper.is_owner = lambda: is_owner
+    early, late_call = end(dispatcher), end(dispatcher)
+    servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse())
+    assert response_of(early).error_code == ErrorCode.NONE
+    is_owner = False
+    servicer.waiting[1].succeed(transaction_pb2.EndTxnResponse())
+    late = response_of(late_call)
+    assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "is over: ask the new owner" in late.error_message
+
+
 def test_an_unknown_method_is_named(dispatcher: GatedDispatcher) -> None:
     error = transport_error(dispatcher("/coordinator_api.v1.TransactionService/Commit", b"", CALL))
     assert error.status is CallStatus.UNIMPLEMENTED

@@ -59,6 +59,14 @@ StoreAddress = Annotated[
         help="Store in object storage; also gs:// and az://. The data directory is then only a cache. [default: none]",
     ),
 ]
+HasLease = Annotated[
+    bool,
+    typer.Option(
+        "--lease",
+        help="Serve only while this server holds the lease of the store, and wait for it until then. Start two such"
+        " servers: when one ends, the other takes over.",
+    ),
+]
 Insecure = Annotated[
     bool,
     typer.Option("--insecure", help="Listen without TLS or authentication on addresses that other machines can reach."),
@@ -77,6 +85,7 @@ Settings = Annotated[
 def serve(
     data_dir: DataDir = None,
     store: StoreAddress = None,
+    lease: HasLease = False,
     listen: Listen = None,
     kafka_listen: KafkaListen = None,
     config_file: Annotated[
@@ -93,12 +102,13 @@ def serve(
     """Run a server on a permanent directory.
 
     Ends with status 0 after SIGTERM, SIGHUP or Ctrl-C. 3: the directory is refused. 4: the address is refused. 70: the
-    store failed. 71: another server has taken it over.
+    store failed. 71: another server has taken it over. 72: the lease of the store ended.
     """
     flags = parse_settings(settings or [])
     given = {
         "data_dir": data_dir,
         "store": store,
+        "lease": lease or None,
         "listen": listen,
         "kafka_listen": kafka_listen,
         "two_phase": two_phase,
@@ -220,6 +230,7 @@ _NOT_SET: Final = "not set"
 def show(
     data_dir: DataDir = None,
     store: StoreAddress = None,
+    lease: HasLease = False,
     listen: Listen = None,
     kafka_listen: KafkaListen = None,
     config_file: Annotated[
@@ -242,6 +253,7 @@ def show(
     given: dict[str, object] = {
         "data_dir": data_dir,
         "store": store,
+        "lease": lease or None,
         "listen": listen,
         "kafka_listen": kafka_listen,
         "two_phase": two_phase,

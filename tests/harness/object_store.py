@@ -116,8 +116,11 @@ class ObjectServer:
         self._ready.set()
         self._loop.run_forever()
         server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
+        connections = asyncio.all_tasks(self._loop)
+        for connection in connections:
+            connection.cancel()
+        self._loop.run_until_complete(asyncio.gather(*connections, return_exceptions=True))
+        # A transport lets its socket go a turn after it was closed.
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 

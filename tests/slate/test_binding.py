@@ -77,6 +77,7 @@ def test_calls_work_on_any_thread_and_large_values_come_back_whole() -> None:
 
 def test_patience_with_a_store_that_never_answers_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(binding._Waiter, "call_soon_threadsafe", lambda *_answer: None)
     store = binding.ObjectStore.resolve("memory:///")
     with pytest.raises(binding.TooSlow, match="the object store did not answer within 0 s"):
         binding.result_of(binding.DbBuilder("path", store).build())

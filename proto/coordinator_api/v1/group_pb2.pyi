@@ -49,7 +49,8 @@ class _StreamsStatusCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Str
     STREAMS_STATUS_CODE_ASSIGNMENT_DELAYED: _StreamsStatusCode.ValueType  # 5
     """The group is new, and waits a moment for more members."""
 
-class StreamsStatusCode(_StreamsStatusCode, metaclass=_StreamsStatusCodeEnumTypeWrapper): ...
+class StreamsStatusCode(_StreamsStatusCode, metaclass=_StreamsStatusCodeEnumTypeWrapper):
+    """The numbers are Kafka's. A status is an element of a list, so none has an unset code."""
 
 STREAMS_STATUS_CODE_STALE_TOPOLOGY: StreamsStatusCode.ValueType  # 0
 """The topology of the member is older than that of the group. It gets no tasks."""

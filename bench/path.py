@@ -60,13 +60,13 @@ GENERAL: Final = ", general"
 
 WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
     {
-        "EndTxn": Figures(118, 36, 40),
-        f"EndTxn{GENERAL}": Figures(124, 38, 37),
-        "Produce": Figures(101, 31, 35),
-        f"Produce{GENERAL}": Figures(109, 32, 33),
-        "Fetch": Figures(90, 29, 30),
-        "JoinGroup": Figures(123, 26, 21),
-        "ConsumerGroupHeartbeat": Figures(95, 29, 23),
+        "EndTxn": Figures(118, 37, 40),
+        f"EndTxn{GENERAL}": Figures(124, 41, 37),
+        "Produce": Figures(101, 33, 35),
+        f"Produce{GENERAL}": Figures(109, 34, 33),
+        "Fetch": Figures(90, 30, 30),
+        "JoinGroup": Figures(123, 27, 21),
+        "ConsumerGroupHeartbeat": Figures(95, 30, 23),
     }
 )
 """Limits, for a Python without the compiled module. That module makes the rows of every transaction in one call

@@ -86,11 +86,15 @@ class Heartbeats(Generic[BeatT]):
         of the newer one, unless the member leaves with that.
         """
 
+        wait_ms = self._wait_ms(request, context)
+
         def named(reply: HeartbeatReply) -> HeartbeatAnswer:
+            if wait_ms > 0:
+                ask_again()
             assigned = None if reply.assigned is None else topic_shares(reply.assigned, self._topics)
             return HeartbeatAnswer(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms, assigned)
 
-        return self.reply(request, context, ask_again).map(named)
+        return self._ask(request, context, wait_ms).map(named)
 
     def reply(self, request: BeatT, context: CallContext, ask_again: Callable[[], None]) -> Pending[HeartbeatReply]:
         """Return the reply of the group itself, when `answer` returns its answer."""

@@ -235,7 +235,7 @@ class Gatekeeper:
     def _answer_taken(self, method: Method, taken: Taken, began_us: int, ended: Pending[None]) -> None:
         _method, limit, calls = self._unanswered.pop(ended)
         limit.calls -= calls
-        error = ended.error or self._lost_ownership()
+        error = ended.error or (None if self.is_owner is None else _lost_ownership(self.is_owner))
         if error is not None:
             for reply, call, answer in taken:
                 value = settled(answer).map(partial(call.taken_failed, error=error))
@@ -286,7 +286,7 @@ class Gatekeeper:
         if rule.is_administrative:
             self._audit(call, done)
         try:
-            error = done.error or self._lost_ownership()
+            error = done.error or (None if self.is_owner is None else _lost_ownership(self.is_owner))
             if error is not None and not isinstance(error, CoordinatorError):
                 raise error
             if reply.is_cancelled:
@@ -305,12 +305,6 @@ class Gatekeeper:
             self._end_unanswered(call, reply, Unanswered(CallStatus.INTERNAL, text), began_us)
         else:
             reply.succeed(answer.reply)
-
-    def _lost_ownership(self) -> Exception | None:
-        """Return the answer in place of one that may be over: the server was the owner before it, and is not now."""
-        if self.is_owner is None or self.is_owner():
-            return None
-        return UnknownOutcome("the time of this server as the owner of its store is over: ask the new owner")
 
     def _audit(self, call: Call[Any], done: Pending[Any]) -> None:
         if self.auditor is not None and call.is_understood:
@@ -347,3 +341,10 @@ def _too_large(method: Method, size_bytes: int, bytes_max: int) -> Unanswered:
         CallStatus.RESOURCE_EXHAUSTED,
         f"the answer of {method} takes {size_bytes} bytes and at most {bytes_max} are allowed: ask for less at a time",
     )
+
+
+def _lost_ownership(is_owner: Callable[[], bool]) -> Exception | None:
+    """Return the answer in place of one that may be over: the server was the owner before it, and is not now."""
+    if is_owner():
+        return None
+    return UnknownOutcome("the time of this server as the owner of its store is over: ask the new owner")

@@ -116,12 +116,14 @@ class ObjectServer:
         self._ready.set()
         self._loop.run_forever()
         server.close()
-        connections = asyncio.all_tasks(self._loop)
-        for connection in connections:
-            connection.cancel()
-        self._loop.run_until_complete(asyncio.gather(*connections, return_exceptions=True))
-        # A transport lets its socket go a turn after it was closed.
+        # A connection that was accepted last has its task a turn later.
         self._loop.run_until_complete(asyncio.sleep(0))
+        while connections := asyncio.all_tasks(self._loop):
+            for connection in connections:
+                connection.cancel()
+            self._loop.run_until_complete(asyncio.gather(*connections, return_exceptions=True))
+            # A transport lets its socket go a turn after its end.
+            self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -142,7 +144,10 @@ class ObjectServer:
                     await self._later(delay)
                 _write(writer, asked, answered)
                 await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            # Without what the client has not taken yet: it may never do so.
+            writer.transport.abort()
+        except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()

@@ -9,7 +9,7 @@ checks of permissions, which all of them use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -266,8 +266,9 @@ class OpenInPartition(Struct, frozen=True):
 class OpenTransactions(Protocol):
     """Questions to the log for finding hanging transactions. The partition log implements it."""
 
-    def all_open(self) -> Sequence[OpenInPartition]:
-        """Return the open transactions of all partitions, from live state.
+    def all_open(self) -> Iterator[OpenInPartition]:
+        """Yield the open transactions of all partitions, from live state. Changes are allowed meanwhile: each partition
+        is yielded as it is when its turn comes.
 
         Together with the live state of the transaction coordinator this is one view, as long as nothing runs in
         between."""

@@ -138,16 +138,15 @@ class LogShard:
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None or not head.open_transactions:
             return []
-        return _opened_by(partition.producers.items(), ordinal)
+        return sorted(_opened_by(partition.producers.items(), ordinal), key=lambda each: each.first_offset)
 
-    def all_open_transactions(self) -> list[OpenInPartition]:
-        """Return the open transactions of every partition in this shard, as `open_transactions` does."""
-        return [
-            found
-            for ordinal, head in self._heads.items()
-            if head.open_transactions
-            for found in self.open_transactions(ordinal)
-        ]
+    def all_open_transactions(self) -> Iterator[OpenInPartition]:
+        """Yield the open transactions of every partition in this shard, live state."""
+        blocked = [ordinal for ordinal, head in self._heads.items() if head.open_transactions]
+        for ordinal in blocked:
+            partition = self._partitions.get(ordinal)
+            if partition is not None:
+                yield from _opened_by(list(partition.producers.items()), ordinal)
 
     def durable_oldest_open(self, ordinal: int) -> OpenInPartition | None:
         """Return the transaction that committed readers wait for, as it is on disk; None if none is open. Does not look
@@ -458,22 +457,20 @@ def _judge(
     return verdict
 
 
-def _opened_by(producers: Iterable[tuple[int, ProducerEntry]], ordinal: int) -> list[OpenInPartition]:
-    """Return the open transactions of some producers in a partition, by first offset."""
-    found = [
-        OpenInPartition(
-            ordinal=ordinal,
-            producer_id=producer_id,
-            producer_epoch=entry.epoch,
-            coordinator_epoch=entry.coordinator_epoch,
-            coordinator_shard=entry.coordinator_shard,
-            first_offset=opened.first_offset,
-            started_ms=opened.started_ms,
-        )
-        for producer_id, entry in producers
-        if (opened := entry.open_transaction) is not None
-    ]
-    return sorted(found, key=lambda each: each.first_offset)
+def _opened_by(producers: Iterable[tuple[int, ProducerEntry]], ordinal: int) -> Iterator[OpenInPartition]:
+    """Yield the open transactions of some producers in a partition."""
+    for producer_id, entry in producers:
+        opened = entry.open_transaction
+        if opened is not None:
+            yield OpenInPartition(
+                ordinal=ordinal,
+                producer_id=producer_id,
+                producer_epoch=entry.epoch,
+                coordinator_epoch=entry.coordinator_epoch,
+                coordinator_shard=entry.coordinator_shard,
+                first_offset=opened.first_offset,
+                started_ms=opened.started_ms,
+            )
 
 
 def _unknown() -> Refused:
@@ -529,9 +526,10 @@ class PartitionTransactions:
         self._shards = shards
         self._catalog = catalog
 
-    def all_open(self) -> Sequence[OpenInPartition]:
-        """Return the open transactions of all partitions that are served here, live state."""
-        return [found for shard in self._shards() for found in shard.all_open_transactions()]
+    def all_open(self) -> Iterator[OpenInPartition]:
+        """Yield the open transactions of all partitions that are served here, live state."""
+        for shard in self._shards():
+            yield from shard.all_open_transactions()
 
     def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:
         """Make the operation that asks the partition's shard. A deleted partition has no open transactions."""

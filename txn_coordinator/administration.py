@@ -219,11 +219,12 @@ class TransactionAdministration:
 
         return all_of([one(transactional_id) for transactional_id in ids])
 
-    def list_hanging(self, context: CallContext) -> list[HangingTransaction]:
-        """Return all transactions that no owner will end, by topic, partition and offset. Raises Refused while a shard
-        of transactional ids does not serve."""
+    def list_hanging(self, context: CallContext) -> Pending[list[HangingTransaction]]:
+        """Return all transactions that no owner will end, by topic, partition and offset. Refuses while a shard of
+        transactional ids does not serve."""
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        return self._named(self._hanging.find(), self._runtime.clock.wall_ms())
+        now_ms = self._runtime.clock.wall_ms()
+        return self._hanging.find().map(lambda found: self._named(found, now_ms))
 
     def abort_hanging(self, command: AbortHanging, context: CallContext) -> Pending[list[HangingTransaction]]:
         """End hanging transactions of one partition. Returns them, or with a dry run those that it would end.

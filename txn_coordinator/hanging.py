@@ -3,18 +3,19 @@
 They cannot come about, because a partition is added to a transaction in the same operation as its first record. So each
 one found is the trace of a defect or of damage, and it blocks the partition's last stable offset.
 
-The auditor compares the open transactions of all partitions with the state of all transactional ids, in one step and on
-live state. No change is possible in between, so its findings are true. `ProducerOwners` finds the owner of a producer
-id.
+The auditor compares the open transactions of all partitions with the state of all transactional ids, on live state. It
+looks at many of them in several turns of the loop. If one seems to hang, it compares all of them again in one step. No
+change is possible in between, so its findings are true. `ProducerOwners` finds the owner of a producer id.
 
 Source: spec log-and-runtime 3; spec transactions 2.8 (admin abort of a hanging transaction).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -25,6 +26,7 @@ from coordinator_runtime.participants import MarkerPort, PendingShares, ShareKey
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, OpenInPartition, OpenTransactions, OutcomeNumber
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.stepping import AnswerSteps, in_steps
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.records import HangingTransactionAborted, UnownedMarkerWritten
 from txn_coordinator.rules import administering
@@ -32,6 +34,8 @@ from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import DECIDED, IDLE, Transaction
 
 AUDIT_PAUSE_MS: Final = 10_000
+JUDGED_PER_STEP: Final = 500
+"""Number of open transactions that one turn of the loop compares: under a millisecond."""
 
 
 class ProducerOwners:
@@ -214,8 +218,11 @@ class HangingTransactions:
     def audit(self) -> None:
         """Audit now, and again after every pause."""
         self._runtime.arm("audit", AUDIT_PAUSE_MS, self.audit)
+        self.find().on_settled(self._audited)
+
+    def _audited(self, audit: Pending[list[Hanging]]) -> None:
         try:
-            found = self.find()
+            found = audit.result()
         except Refused:
             # A shard does not serve, so the owners of the open transactions are unknown. The next audit may succeed.
             return
@@ -224,10 +231,23 @@ class HangingTransactions:
                 self.on_found(hanging)
         self._known = frozenset(hanging.opened for hanging in found)
 
-    def find(self) -> list[Hanging]:
-        """Return all hanging transactions at this moment. Raises Refused while a shard of transactional ids does not
-        serve."""
-        return self._judged([*self._open_transactions.all_open(), *self._pending_shares.all_pending()])
+    def find(self) -> Pending[list[Hanging]]:
+        """Return all hanging transactions. Refuses while a shard of transactional ids does not serve."""
+        return in_steps(self._runtime, self._finding())
+
+    def _finding(self) -> AnswerSteps[list[Hanging]]:
+        opened = self._opened()
+        while some := list(islice(opened, JUDGED_PER_STEP)):
+            if self._judged(some):
+                # Those of several steps may not have been open at the same time.
+                return self._judged(list(self._opened()))
+            if len(some) == JUDGED_PER_STEP:
+                yield None
+        return []
+
+    def _opened(self) -> Iterator[OpenInPartition]:
+        yield from self._open_transactions.all_open()
+        yield from self._pending_shares.all_pending()
 
     def abort(
         self,

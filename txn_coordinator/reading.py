@@ -44,8 +44,8 @@ IDS_WITH_HISTORY_MAX: Final = 100
 LISTED_MAX: Final = 1_000
 """Largest limit of a list of ids."""
 SKIPPED_MAX: Final = 100_000
-IDS_PER_STEP: Final = 500
-"""Number of ids that one turn of the loop looks at for a list with a limit: about 2 ms."""
+IDS_PER_STEP: Final = 200
+"""Number of ids that one turn of the loop looks at for a list with a limit: about 1 ms."""
 
 
 class TransactionReader:

@@ -170,18 +170,23 @@ class ObservationCalls:
         limit: int = 1_000,
     ) -> PartitionPage:
         """Return up to `limit` (at most 1,000) partitions of these topics, or of all, after a place in the list. Each
-        has its positions, its size and its blocker. `only_open`: only partitions in which a transaction is open."""
-        request = admin.ListPartitionsRequest(
-            header=self._asker.header(), topics=topics, only_open=only_open, limit=limit
-        )
-        if after is not None:
-            request.after.topic, request.after.partition = after
-        reply = await self._asker.ask(LIST_PARTITIONS, request)
-        following = TopicPartition(reply.next_after.topic, reply.next_after.partition)
-        return PartitionPage(
-            partitions=tuple(map(_partition, reply.partitions)),
-            next_after=following if reply.HasField("next_after") else None,
-        )
+        has its positions, its size and its blocker. `only_open`: only partitions in which a transaction is open.
+
+        A server returns them in several answers, so partitions may change between the first and the last."""
+        found: list[PartitionListing] = []
+        while True:
+            request = admin.ListPartitionsRequest(
+                header=self._asker.header(), topics=topics, only_open=only_open, limit=limit - len(found)
+            )
+            if after is not None:
+                request.after.topic, request.after.partition = after
+            reply = await self._asker.ask(LIST_PARTITIONS, request)
+            found += map(_partition, reply.partitions)
+            after = None
+            if reply.HasField("next_after"):
+                after = TopicPartition(reply.next_after.topic, reply.next_after.partition)
+            if after is None or len(found) >= limit:
+                return PartitionPage(partitions=tuple(found), next_after=after)
 
     async def rates(self) -> RateHistory:
         """Return rates and levels of the last hour."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from coordinator_core.partition_list import PARTITIONS_PER_STEP, ListPartitions, ListPlace, PartitionList
+from coordinator_core.partition_list import (
+    ANSWERED_MAX,
+    PARTITIONS_PER_STEP,
+    ListPartitions,
+    ListPlace,
+    PartitionList,
+)
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import AllowAll, CallContext, PartitionName, Permission, ResourceType
 from partition_log.requests import DeleteRecords, RecordsToDelete
@@ -130,6 +136,16 @@ def test_one_turn_reads_a_few_partitions_only() -> None:
     assert not reply.is_settled
     world.tick(1)
     assert reply.is_settled
+
+
+def test_one_answer_has_a_few_partitions_only_and_the_place_of_the_next() -> None:
+    world = World()
+    world.create_topic("t", ANSWERED_MAX + 1)
+    for limit in (0, 1_000):
+        first = listed(world, limit=limit)
+        assert names(first) == [("t", partition) for partition in range(ANSWERED_MAX)]
+        last = listed(world, limit=limit, after=first.next_after)
+        assert (names(last), last.next_after) == ([("t", ANSWERED_MAX)], None)
 
 
 def test_a_caller_that_gave_up_costs_no_further_step() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 
-from coordinator_client import Admin
+from coordinator_client import Admin, AsyncAdmin, TopicPartition
 from coordinator_client.producer.producer import Producer
+from coordinator_core.partition_list import ANSWERED_MAX
 from coordinator_server.recent_events import FACT_LENGTH_MAX, RecentEvents
 from tests.harness.in_process import in_process_server
 from tests.harness.manual_clock import ManualClock
@@ -49,6 +50,16 @@ async def test_a_server_shows_itself() -> None:
     assert seen["quotas"].has_quotas is False  # type: ignore[attr-defined]
     (held,) = seen["held"]  # type: ignore[misc]
     assert (held.topics, held.partition_count) == (("orders",), 2)
+
+
+async def test_the_sdk_lists_as_many_partitions_as_asked_for_in_several_answers() -> None:
+    async with in_process_server() as server, AsyncAdmin(str(server.address)) as admin:
+        await admin.create_topic("t", 2 * ANSWERED_MAX + 1)
+        whole = await admin.list_partitions()
+        most = await admin.list_partitions(limit=2 * ANSWERED_MAX)
+    assert ([each.partition for each in whole.partitions], whole.next_after) == ([*range(2 * ANSWERED_MAX + 1)], None)
+    assert len(most.partitions) == 2 * ANSWERED_MAX
+    assert most.next_after == TopicPartition("t", 2 * ANSWERED_MAX - 1)
 
 
 def test_an_event_is_cut_and_the_oldest_is_forgotten() -> None:

@@ -67,7 +67,7 @@ def test_a_marker_ends_the_transaction_and_moves_the_readers_end() -> None:
     assert world.write_one() == 0
     reading = world.read("t-0")
     assert (reading.values, reading.last_stable_offset) == (["lost"], 2)
-    assert world.hanging.find() == []
+    assert world.hanging.find().result() == []
     world.crash()
     world.settle()
     world.check_replay()

@@ -63,9 +63,9 @@ def test_nothing_hangs_at_any_step_of_a_transaction(two_phase: TwoPhase) -> None
     )
     for step in steps:
         step()
-        assert world.hanging.find() == []
+        assert world.hanging.find().result() == []
         while world.flush():
-            assert world.hanging.find() == []
+            assert world.hanging.find().result() == []
 
 
 @pytest.mark.parametrize("kept_groups", [0, 1, 2, 3])
@@ -76,9 +76,9 @@ def test_nothing_hangs_after_a_crash_at_any_step(kept_groups: int) -> None:
     for _ in range(kept_groups):
         world.flush()
     world.crash()
-    assert world.hanging.find() == []
+    assert world.hanging.find().result() == []
     world.settle()
-    assert world.hanging.find() == []
+    assert world.hanging.find().result() == []
     assert world.read("t-0").values == (["x"] if kept_groups else [])
 
 
@@ -113,6 +113,32 @@ def test_the_auditor_finds_it_at_start_and_every_ten_seconds_and_tells_once() ->
     assert world.hanging.count == 3
     world.tick(AUDIT_PAUSE_MS)
     assert len(world.found) == 3
+
+
+def test_many_open_transactions_are_compared_in_turns_and_one_that_ends_meanwhile_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("txn_coordinator.hanging.JUDGED_PER_STEP", 1)
+    world = Administered()
+    opened = {name: world.opened(name) for name in ("a", "b", "c")}
+    looking = world.hanging.find()
+    assert not looking.is_settled
+    for name, identity in opened.items():
+        world.end(name, identity, COMMIT)
+    world.settle()
+    for _turn in opened:
+        world.tick(0)
+    assert looking.result() == []
+
+
+def test_a_hanging_transaction_is_found_in_whichever_turn_it_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txn_coordinator.hanging.JUDGED_PER_STEP", 1)
+    world, identity = hanging_world()
+    looking = world.hanging.find()
+    for _turn in range(3):
+        world.tick(0)
+    assert {each.opened.producer_id for each in looking.result()} == {identity.producer_id}
+    assert len(looking.result()) == 2
 
 
 def test_only_the_orphan_gets_a_marker_and_readers_go_on() -> None:
@@ -164,7 +190,7 @@ def test_a_deleted_topic_leaves_nothing_hanging() -> None:
     world, _identity = hanging_world()
     place = world.ordinal("t-1")
     world.delete_topic("t")
-    assert world.hanging.find() == []
+    assert world.hanging.find().result() == []
     refused = world.hanging.abort(place, None, ADMIN, dry_run=False)
     world.settle()
     with pytest.raises(Refused, match="no such transaction is open"):
@@ -188,7 +214,7 @@ class OnlyLooks(AllowAll):
 
 def test_who_may_look_may_not_abort() -> None:
     world = Administered(authorizer=OnlyLooks())
-    assert world.administration.list_hanging(ADMIN) == []
+    assert world.administration.list_hanging(ADMIN).result() == []
     for dry_run in (True, False):
         with pytest.raises(Refused) as refusal:
             world.administration.abort_hanging(AbortHanging(partition=partition_name("t-0"), dry_run=dry_run), ADMIN)

@@ -5,7 +5,7 @@ Source: spec transactions 4, the table of marker results: a test per row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -130,7 +130,7 @@ class AwayForOnce:
         self.others = world.inside.open_transactions
         self.asked = 0
 
-    def all_open(self) -> Sequence[OpenInPartition]:
+    def all_open(self) -> Iterator[OpenInPartition]:
         return self.others.all_open()
 
     def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:

@@ -1646,7 +1646,9 @@ class ListPartitionsRequest(_message.Message):
     only_open: _builtins.bool
     """Only partitions in which a transaction is open."""
     limit: _builtins.int
-    """Largest number of partitions to return, up to 1,000. 0: 1,000."""
+    """Largest number of partitions to return, up to 1,000. 0: as many as the server returns in one answer. It may return
+    fewer than asked for, so only next_after says whether the list goes on.
+    """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property

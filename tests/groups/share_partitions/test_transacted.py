@@ -323,10 +323,10 @@ def test_nothing_hangs_at_any_step(split: Worker) -> None:
     world, hanging = split.world, split.world.inside.core.admin.hanging
     assert split.acknowledge("t-0") is OK
     assert [each.group_id for each in world.inside.core.shares.all_pending()] == [GROUP]
-    assert hanging.find() == []
+    assert hanging.find().result() == []
     world.end(ID, split.identity, Outcome.COMMIT)
     while world.flush():
-        assert hanging.find() == []
+        assert hanging.find().result() == []
     assert world.inside.core.shares.all_pending() == []
 
 
@@ -337,7 +337,7 @@ def test_acknowledgements_that_no_owner_will_end_are_found_and_ended_by_an_admin
     shares.ask(decide_acknowledge_in_transaction, key=shares.key, command=command)
     assert split.pictures[0] == "0: w1 ?1 ?1 w1"
     administration = world.inside.core.admin.transactions
-    (found,) = administration.list_hanging(ANYBODY)
+    (found,) = administration.list_hanging(ANYBODY).result()
     opened = found.hanging.opened
     assert (found.ref.topic, found.ref.partition, found.age_ms) == ("t", 0, 0)
     assert (opened.group_id, opened.producer_id, opened.first_offset) == (GROUP, 4_711, 1)
@@ -347,7 +347,7 @@ def test_acknowledgements_that_no_owner_will_end_are_found_and_ended_by_an_admin
         world.settle()
         assert len(aborted.result()) == 1
         assert split.pictures[0] == after
-    assert administration.list_hanging(ANYBODY) == []
+    assert administration.list_hanging(ANYBODY).result() == []
     split.check()
 
 
@@ -357,7 +357,7 @@ def test_acknowledgements_that_the_transaction_does_not_list_hang(split: Worker)
     unlisted = AcknowledgingTransaction(ID, *split.identity, OutcomeNumber(1, 0))
     command = TxnAcknowledge("w", (AckBatch(0, 0, (ACCEPT,)),), unlisted)
     shares.ask(decide_acknowledge_in_transaction, key=shares.key, command=command)
-    (found,) = split.world.inside.core.admin.hanging.find()
+    (found,) = split.world.inside.core.admin.hanging.find().result()
     assert (found.opened.ordinal, found.reason) == (shares.key.ordinal, HangingReason.NOT_A_MEMBER)
 
 

@@ -77,8 +77,9 @@ class AdminServicer:
     def ListHangingTransactions(
         self, request: admin_pb2.ListHangingTransactionsRequest, context: CallContext
     ) -> Pending[admin_pb2.ListHangingTransactionsResponse]:
-        found = self._transactions.list_hanging(context)
-        return settled(admin_pb2.ListHangingTransactionsResponse(transactions=map(_hanging, found)))
+        return self._transactions.list_hanging(context).map(
+            lambda found: admin_pb2.ListHangingTransactionsResponse(transactions=map(_hanging, found))
+        )
 
     def AbortHangingTransactions(
         self, request: admin_pb2.AbortHangingTransactionsRequest, context: CallContext

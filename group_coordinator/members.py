@@ -1,14 +1,15 @@
-"""Values and checks of members with epochs: those of consumer groups and of share groups.
+"""Values and checks of members with epochs: those of consumer, share and streams groups.
 
 The *group epoch* grows when the basis of the assignment changes. The *assignment epoch* is the group epoch that the
 current target was computed for. A *member epoch* is the assignment epoch that the member has reached.
 
-Source: spec groups 3.1, 3.2, 6.1.
+Source: spec groups 3.1, 3.2, 3.6, 6.1, 6.6.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from typing import Final
 
 from msgspec import Struct
@@ -21,6 +22,21 @@ from group_coordinator.topics import TopicShare
 JOIN_EPOCH: Final = 0
 """Member epoch of a member that joins, or joins again."""
 LEAVE_EPOCH: Final = -1
+
+
+class MemberState(IntEnum):
+    """Progress of a member towards its target. The numbers are stored."""
+
+    STABLE = 0
+    UNREVOKED = 1
+    UNRELEASED = 2
+    UNKNOWN = 127
+    """Any other stored number. The member must give up everything and join again, as in Kafka. Until it has done so or
+    is gone, no other member gets what it holds."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:
+        return cls.UNKNOWN
 
 
 class Epochs(Struct, frozen=True):

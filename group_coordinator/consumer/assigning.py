@@ -19,8 +19,9 @@ from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Operat
 from group_coordinator.computing import TargetResult
 from group_coordinator.consumer import records
 from group_coordinator.consumer.computing import compute
-from group_coordinator.consumer.group import ConsumerGroup, timer_of_target
+from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.targets import is_large, target_task
+from group_coordinator.epoch_group import timer_of_target
 from group_coordinator.events import GroupNews, RebalanceCompleted, RebalanceStarted, TargetComputed
 from group_coordinator.shard import GroupShard
 from group_coordinator.topics import metadata_hash, shapes_of
@@ -109,11 +110,6 @@ def _decide_refresh(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision
 # Targets
 
 
-def is_target_due(group: ConsumerGroup) -> bool:
-    """Return True while the target is that of an older epoch."""
-    return group.epochs.group_epoch > group.epochs.assignment_epoch
-
-
 def assign(shard: GroupShard, group_id: str) -> Operation:
     """Return the operation that gives the group a target for its epoch, if it has none: now, or as soon as the interval
     allows."""
@@ -131,9 +127,9 @@ def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
     A timer performs it too, so there is nothing to do for a group that is gone, or that has its target.
     """
     group = find_group(shard, group_id)
-    if group is None or group.is_empty or not is_target_due(group):
+    if group is None or group.is_empty or not group.is_target_due:
         return Decision()
-    wait_ms = _wait_ms(shard, group, turn)
+    wait_ms = group.target_wait_ms(turn.now_ms, shard.config.consumer_assignment_interval_ms)
     if wait_ms > 0:
         return Decision(effects=(ArmTimer(timer_of_target(group_id), wait_ms, assign(shard, group_id)),))
     if is_large(group, shard.topics):
@@ -144,17 +140,9 @@ def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
 def decide_target_here(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
     """Compute the target at once and on the loop, whatever the cost, because the other process failed."""
     group = find_group(shard, group_id)
-    if group is None or group.is_empty or not is_target_due(group):
+    if group is None or group.is_empty or not group.is_target_due:
         return Decision()
     return _computed(shard, group, turn)
-
-
-def _wait_ms(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> int:
-    """Return the time until the next computation is allowed; 0 or less if it is allowed now."""
-    computed_ms, interval_ms = group.epochs.computed_ms, shard.config.consumer_assignment_interval_ms
-    if computed_ms is None or turn.now_ms < computed_ms:
-        return 0
-    return computed_ms + interval_ms - turn.now_ms
 
 
 def _computed(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> Decision:
@@ -182,7 +170,7 @@ def decide_result(shard: GroupShard, turn: Turn, *, result: TargetResult, away_u
     """Use a target that another process computed in `away_us`. The reply is False if it came too late to be used, else
     True."""
     group = find_group(shard, result.group_id)
-    if group is None or group.epochs.group_epoch != result.group_epoch or not is_target_due(group):
+    if group is None or group.epochs.group_epoch != result.group_epoch or not group.is_target_due:
         return Decision(reply=False)
     return replace(_reached(shard, result, turn, away_us), reply=True)
 

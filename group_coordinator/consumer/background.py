@@ -26,7 +26,6 @@ from group_coordinator.consumer.assigning import (
     decide_result,
     decide_target_here,
     find_group,
-    is_target_due,
 )
 from group_coordinator.consumer.computing import compute_away
 from group_coordinator.consumer.group import ConsumerGroup
@@ -43,7 +42,7 @@ def target_rules(assignors: Mapping[str, ServerAssignor]) -> TargetRules:
 
     def asked(shard: GroupShard, group_id: str) -> AskedTarget | None:
         group = find_group(shard, group_id)
-        if group is None or not is_target_due(group):
+        if group is None or not group.is_target_due:
             return None
         task = target_task(group, shard.topics, shard.config.consumer_assignors)
         return AskedTarget(task.group_epoch, task.assignor_name, (task, assignors[task.assignor_name]))

@@ -25,10 +25,10 @@ from group_coordinator.consumer.state import (
     ConsumerMember,
     CurrentAssignment,
     Held,
-    MemberState,
     MemberSubscription,
     ResolvedRegex,
 )
+from group_coordinator.members import MemberState
 from group_coordinator.state import OfGroup
 
 _SEPARATOR: Final = b"\0"

@@ -24,7 +24,6 @@ from group_coordinator.consumer.assigning import (
     bump,
     find_group,
     is_refresh_due,
-    is_target_due,
     rebalance_completed,
     refresh,
     the_group,
@@ -46,13 +45,12 @@ from group_coordinator.consumer.state import (
     NOT_YET,
     ConsumerMember,
     CurrentAssignment,
-    MemberState,
     MemberSubscription,
     Owned,
 )
 from group_coordinator.consumer.upgrade import decide_upgrade
 from group_coordinator.events import GroupCreated, GroupNews, LeaveReason, MemberJoined, MemberLeft
-from group_coordinator.members import LEAVE_EPOCH, HeartbeatReply, check_size, unknown_member
+from group_coordinator.members import LEAVE_EPOCH, HeartbeatReply, MemberState, check_size, unknown_member
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import GroupKind
 
@@ -104,7 +102,7 @@ def _decide_first(shard: GroupShard, turn: Turn, request: HeartbeatRequest) -> D
 def _entry(shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest) -> _Entry:
     member = group.members.get(request.member_id)
     if request.instance_id is not None:
-        holder = group.holder(request.instance_id)
+        holder = group.instance_holder(request.instance_id)
         if request.is_join and holder not in {None, request.member_id}:
             assert holder is not None, "somebody else holds the instance id"
             return _replacing(group, holder, request.instance_id)
@@ -187,7 +185,7 @@ def _decide_move(
     joins: list[Operation] = []
     if is_refresh_due(shard, group, turn):
         joins.append(refresh(shard, group_id))
-    if joins or is_target_due(group):
+    if joins or group.is_target_due:
         joins.append(assign(shard, group_id))
     is_there = current.state is MemberState.STABLE and current.member_epoch == group.epochs.assignment_epoch
     if joins or not is_there:
@@ -408,7 +406,7 @@ def _decide_leave(shard: GroupShard, request: HeartbeatRequest) -> Decision:
             ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id!a:.80} that could be left"
         )
     if request.instance_id is not None:
-        _check_instance(group, request, group.holder(request.instance_id))
+        _check_instance(group, request, group.instance_holder(request.instance_id))
     member = group.members.get(request.member_id)
     if member is None:
         raise unknown_member(group.group_id, request.member_id)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
 
 from msgspec.structs import replace
 
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
-from coordinator_runtime.decision import CancelTimer, Effect
+from coordinator_runtime.decision import CancelTimer
 from coordinator_runtime.ports import Committer
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.classic.state import session_key
@@ -28,20 +27,13 @@ from group_coordinator.consumer.state import (
     ClassicMetadata,
     ConsumerMember,
     CurrentAssignment,
-    GroupState,
     Held,
-    MemberState,
     MemberSubscription,
     ResolvedRegex,
 )
+from group_coordinator.epoch_group import ONLY, GroupsOfKind, RebalancedGroup
 from group_coordinator.members import Epochs
-from group_coordinator.shard import GroupShard, Replays, Tally
 from group_coordinator.state import GroupKind, PartitionKey
-
-_ONLY: Final = None
-"""Key of a map that holds one value."""
-
-_BEFORE_ALL: Final = Epochs()
 
 MemberTimer = tuple[str, str, str]
 """Name of a member's timer: its kind, the group and the member. `removal` describes the timers."""
@@ -56,41 +48,31 @@ class MemberView:
     target: Share[bytes]
 
 
-class ConsumerGroup:
+class ConsumerGroup(RebalancedGroup[Epochs, ConsumerMember, CurrentAssignment, Share[bytes]]):
     """One consumer group. Implements `group_coordinator.state.Group`. Reads are live unless named durable; only replay
     writes."""
 
-    outlives_members: ClassVar[bool] = False
+    before_all = Epochs()
+    not_yet = NOT_YET
+    no_target = NO_SHARE
 
     def __init__(self, group_id: str, journal: Journal) -> None:
-        self._group_id = group_id
+        super().__init__(group_id, journal)
         self._journal = journal
-        self._epochs: TimelineMap[None, Epochs] = TimelineMap(journal)
-        self.members: TimelineMap[str, ConsumerMember] = TimelineMap(journal)
-        self.targets: TimelineMap[str, Share[bytes]] = TimelineMap(journal)
-        self.assignments: TimelineMap[str, CurrentAssignment] = TimelineMap(journal)
         self.regexes: TimelineMap[str, ResolvedRegex] = TimelineMap(journal)
         self.classic: TimelineMap[str, ClassicMetadata] = TimelineMap(journal)
         """Members that speak the classic protocol."""
         self.awaited: TimelineMap[str, None] = TimelineMap(journal)
         """Classic members that must join again, and have not yet."""
         self._checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
-        self._rebalance_started_ms: TimelineMap[None, int | None] = TimelineMap(journal)
-        self._instances: TimelineMap[str, str] = TimelineMap(journal)
         self._regexes_checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._regex_users: TimelineMap[str, int] = TimelineMap(journal)
         self._subscriptions: TimelineMap[MemberSubscription, tuple[MemberSubscription, int]] = TimelineMap(journal)
         """Each subscription with the one object that all its members share, and their number."""
-        self._settled: Tally[int] = Tally(journal)
-        """Number of members in the state STABLE, by member epoch."""
         self._owners: dict[bytes, TimelineMap[int, str]] = {}
         """Member that holds a partition, or must still revoke it, by topic id and partition."""
 
     # Interface of all kinds of groups
-
-    @property
-    def group_id(self) -> str:
-        return self._group_id
 
     @property
     def kind(self) -> GroupKind:
@@ -108,13 +90,7 @@ class ConsumerGroup:
 
     @property
     def live_state_name(self) -> str:
-        epochs = self.epochs
-        settled = self._settled.live(epochs.assignment_epoch)
-        return rules.counted_group_state(epochs, len(self.members), settled).value
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
+        return rules.counted_group_state(self.epochs, len(self.members), self.settled_count).value
 
     def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
         """Raise Refused: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a classic member or in a
@@ -140,10 +116,6 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.topics_of(subscription) for subscription in self.subscriptions())
 
-    def retention_base_ms(self, topic: str, committed_ms: int) -> int | None:
-        """Return the time of the commit, also for a group without members (spec groups 4.7)."""
-        return None if self.is_subscribed_to(topic) else committed_ms
-
     def tombstones(self) -> tuple[object, ...]:
         """Return the records that remove the group with all its members (spec groups 3.3)."""
         member_ids = [member_id for member_id, _member in self.members.items()]
@@ -155,42 +127,12 @@ class ConsumerGroup:
         values.append(records.ConsumerGroupForgotten(self.group_id))
         return tuple(values)
 
-    def removal_effects(self) -> tuple[Effect, ...]:
-        return (CancelTimer(timer_of_target(self.group_id)),)
-
     # Looking up
-
-    @property
-    def epochs(self) -> Epochs:
-        return self._epochs.get(_ONLY) or _BEFORE_ALL
 
     @property
     def checked_ms(self) -> int | None:
         """Wall time of the last comparison of the epoch's hash with the topics; None if it is due."""
-        return self._checked_ms.get(_ONLY)
-
-    @property
-    def rebalance_started_ms(self) -> int | None:
-        """Wall time at which the current rebalance began; None if there is none, or if a restart interrupted it."""
-        return self._rebalance_started_ms.get(_ONLY)
-
-    def is_stable_with(self, member_id: str, after: CurrentAssignment) -> bool:
-        """Return True if every member has reached its target once this one has this assignment."""
-        epochs = self.epochs
-        settled = self._settled.live(epochs.assignment_epoch)
-        settled -= rules.is_settled(self.assignment(member_id), epochs)
-        settled += rules.is_settled(after, epochs)
-        return rules.counted_group_state(epochs, len(self.members), settled) is GroupState.STABLE
-
-    def assignment(self, member_id: str) -> CurrentAssignment:
-        return self.assignments.get(member_id) or NOT_YET
-
-    def target(self, member_id: str) -> Share[bytes]:
-        return self.targets.get(member_id) or NO_SHARE
-
-    def holder(self, instance_id: str) -> str | None:
-        """Return the member that has this instance id."""
-        return self._instances.get(instance_id)
+        return self._checked_ms.get(ONLY)
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
         """Return the member that holds a partition, or has not confirmed its revocation yet."""
@@ -221,7 +163,7 @@ class ConsumerGroup:
     @property
     def regexes_checked_ms(self) -> int | None:
         """Wall time at which all patterns were last matched against the topics; None if that is due."""
-        return self._regexes_checked_ms.get(_ONLY)
+        return self._regexes_checked_ms.get(ONLY)
 
     def topics_of(self, subscription: MemberSubscription) -> frozenset[str]:
         """Return the named topics, and those that the pattern matches as far as it is resolved."""
@@ -244,16 +186,9 @@ class ConsumerGroup:
 
     # Reading what is on disk
 
-    def durable_epochs(self) -> Epochs:
-        return self._epochs.durable(_ONLY) or _BEFORE_ALL
-
     def durable_members(self) -> Iterable[MemberView]:
         for member_id, member in self.members.durable_items():
-            yield MemberView(
-                member,
-                self.assignments.durable(member_id) or NOT_YET,
-                self.targets.durable(member_id) or NO_SHARE,
-            )
+            yield MemberView(member, self.durable_assignment(member_id), self.durable_target(member_id))
 
     # Replay
 
@@ -263,7 +198,7 @@ class ConsumerGroup:
                 self._put_assignment(member_id, assignment)
             case records.AssignmentForgotten(_, member_id):
                 self._release(member_id, NOT_YET)
-                self._count_settled(member_id, None)
+                self._count_settled(self.assignments.get(member_id), None)
                 self.assignments.remove(member_id)
             case records.MemberChanged(_, member):
                 self._put_member(member)
@@ -272,8 +207,7 @@ class ConsumerGroup:
             case records.TargetChanged(_, member_id, share):
                 self.targets.put(member_id, share)
             case records.TargetForgotten(_, member_id):
-                assert member_id not in self.assignments, "what a member holds goes before its target"
-                self.targets.remove(member_id)
+                self._remove_target(member_id)
             case records.RegexResolved(_, regex, resolved):
                 self.regexes.put(regex, resolved)
             case records.RegexForgotten(_, regex):
@@ -286,7 +220,7 @@ class ConsumerGroup:
         match value:
             case records.GroupEpochBumped(_, group_epoch, metadata_hash):
                 assert group_epoch >= self.epochs.group_epoch, "group epochs never decrease"
-                self._epochs.put(_ONLY, replace(self.epochs, group_epoch=group_epoch, metadata_hash=metadata_hash))
+                self._epochs.put(ONLY, replace(self.epochs, group_epoch=group_epoch, metadata_hash=metadata_hash))
             case records.TargetEpochReached(_, assignment_epoch, computed_ms, assignor_name):
                 reached = replace(
                     self.epochs,
@@ -294,19 +228,19 @@ class ConsumerGroup:
                     computed_ms=computed_ms,
                     assignor_name=assignor_name,
                 )
-                self._epochs.put(_ONLY, reached)
+                self._epochs.put(ONLY, reached)
             case records.TargetEpochForgotten():
-                self._epochs.put(_ONLY, replace(self.epochs, assignment_epoch=0, computed_ms=None, assignor_name=""))
+                self._epochs.put(ONLY, replace(self.epochs, assignment_epoch=0, computed_ms=None, assignor_name=""))
 
     def _replay_memory(self, value: object) -> None:
         """Replay records that live in memory only."""
         match value:
             case records.MetadataChecked(_, checked_ms):
-                self._checked_ms.put(_ONLY, checked_ms)
+                self._checked_ms.put(ONLY, checked_ms)
             case records.RegexesChecked(_, checked_ms):
-                self._regexes_checked_ms.put(_ONLY, checked_ms)
+                self._regexes_checked_ms.put(ONLY, checked_ms)
             case records.RebalanceNoted(_, started_ms):
-                self._rebalance_started_ms.put(_ONLY, started_ms)
+                self._rebalance_started_ms.put(ONLY, started_ms)
             case records.RejoinAwaited(_, member_id, is_awaited):
                 if is_awaited:
                     self.awaited.put(member_id, None)
@@ -323,10 +257,7 @@ class ConsumerGroup:
         if shared is not member.subscription:
             member = replace(member, subscription=shared)
         self.members.put(member.member_id, member)
-        if before is not None and before.instance_id is not None and before.instance_id != member.instance_id:
-            self._instances.remove(before.instance_id)
-        if member.instance_id is not None:
-            self._instances.put(member.instance_id, member.member_id)
+        self._put_instance(before, member)
         if member.classic is not None:
             self.classic.put(member.member_id, member.classic)
         else:
@@ -341,8 +272,7 @@ class ConsumerGroup:
         self.classic.remove(member_id)
         self.awaited.remove(member_id)
         self._count(member.subscription, -1)
-        if member.instance_id is not None and self._instances.get(member.instance_id) == member_id:
-            self._instances.remove(member.instance_id)
+        self._remove_instance(member)
 
     def _count(self, subscription: MemberSubscription, change: int) -> None:
         shared, count = self._subscriptions.get(subscription) or (subscription, 0)
@@ -367,14 +297,8 @@ class ConsumerGroup:
             assert owner in {None, member_id}, f"partition {partition} is held by {owner}, and now by {member_id}"
             if owner is None:
                 owners.put(partition, member_id)
-        self._count_settled(member_id, assignment)
+        self._count_settled(self.assignments.get(member_id), assignment)
         self.assignments.put(member_id, assignment)
-
-    def _count_settled(self, member_id: str, after: CurrentAssignment | None) -> None:
-        before = self.assignments.get(member_id)
-        for assignment, change in ((before, -1), (after, 1)):
-            if assignment is not None and assignment.state is MemberState.STABLE:
-                self._settled.add(assignment.member_epoch, change)
 
     def _release(self, member_id: str, after: CurrentAssignment) -> None:
         """Remove the member as owner of the partitions that it no longer holds."""
@@ -384,11 +308,6 @@ class ConsumerGroup:
         for topic_id, partition in _partitions(before.assigned, before.pending_revocation):
             if after.assignment_epoch(topic_id, partition) is None:
                 self._owners[topic_id].remove(partition)
-
-
-def timer_of_target(group_id: str) -> tuple[str, str]:
-    """Return the name of the timer that computes a target once the interval since the last one has passed."""
-    return "target", group_id
 
 
 def rebalance_key(group_id: str, member_id: str) -> MemberTimer:
@@ -416,61 +335,26 @@ def _partitions(*held: Held) -> Iterator[PartitionKey]:
                 yield topic_id, partition
 
 
-_MAKES_GROUP = (records.GroupEpochBumped, records.MemberChanged)
-_MOVES_GROUP = (
-    records.MemberForgotten,
-    records.TargetEpochReached,
-    records.TargetEpochForgotten,
-    records.AssignmentChanged,
-    records.AssignmentForgotten,
-)
-"""Records that may bring the group into another state."""
-_CHANGES_GROUP = (
-    records.TargetChanged,
-    records.TargetForgotten,
-    records.RegexResolved,
-    records.RegexForgotten,
-    records.MetadataChecked,
-    records.RegexesChecked,
-    records.RebalanceNoted,
-    records.RejoinAwaited,
-)
+class ConsumerGroups(GroupsOfKind):
+    """Consumer groups of a shard."""
 
-
-class ConsumerGroups:
-    """Consumer groups of a shard. Implements `group_coordinator.shard.PartState`. Each group is an object that its
-    records change."""
-
-    def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
-
-    def replays(self) -> Replays:
-        return {
-            **dict.fromkeys(_MAKES_GROUP, self._make),
-            **dict.fromkeys(_MOVES_GROUP, self._move),
-            **dict.fromkeys(_CHANGES_GROUP, self._change),
-            records.ConsumerGroupForgotten: self._forget,
-        }
-
-    def _make(self, record: records.GroupEpochBumped | records.MemberChanged) -> None:
-        groups = self._shard.groups
-        if record.group_id not in groups:
-            groups.put(record.group_id, ConsumerGroup(record.group_id, self._shard.journal))
-        self._move(record)
-
-    def _move(self, record: Any) -> None:  # noqa: ANN401  one of `_MOVES_GROUP`, or `_MAKES_GROUP`
-        self._change(record)
-        self._shard.standings.look(record.group_id)
-
-    def _change(self, record: Any) -> None:  # noqa: ANN401  one of any
-        self._existing(record.group_id).replay(record)
-
-    def _forget(self, record: records.ConsumerGroupForgotten) -> None:
-        assert self._existing(record.group_id).is_empty, "members go before their group"
-        self._shard.groups.remove(record.group_id)
-        self._shard.standings.look(record.group_id)
-
-    def _existing(self, group_id: str) -> ConsumerGroup:
-        group = self._shard.groups.get(group_id)
-        assert isinstance(group, ConsumerGroup), f"{group_id!r} is a consumer group"
-        return group
+    group_class = ConsumerGroup
+    makes = (records.GroupEpochBumped, records.MemberChanged)
+    moves = (
+        records.MemberForgotten,
+        records.TargetEpochReached,
+        records.TargetEpochForgotten,
+        records.AssignmentChanged,
+        records.AssignmentForgotten,
+    )
+    changes = (
+        records.TargetChanged,
+        records.TargetForgotten,
+        records.RegexResolved,
+        records.RegexForgotten,
+        records.MetadataChecked,
+        records.RegexesChecked,
+        records.RebalanceNoted,
+        records.RejoinAwaited,
+    )
+    forgets = records.ConsumerGroupForgotten

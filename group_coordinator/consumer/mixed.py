@@ -42,12 +42,11 @@ from group_coordinator.consumer.state import (
     ClassicMetadata,
     ConsumerMember,
     CurrentAssignment,
-    MemberState,
     MemberSubscription,
     Owned,
 )
 from group_coordinator.events import LeaveReason
-from group_coordinator.members import check_size, unknown_member
+from group_coordinator.members import MemberState, check_size, unknown_member
 from group_coordinator.shard import GroupShard
 
 # JoinGroup
@@ -85,7 +84,7 @@ def decide_join(shard: GroupShard, turn: Turn, *, group: ConsumerGroup, request:
 
 
 def _comes_back(group: ConsumerGroup, request: JoinGroup) -> bool:
-    return request.instance_id is not None and group.holder(request.instance_id) is not None
+    return request.instance_id is not None and group.instance_holder(request.instance_id) is not None
 
 
 def _is_last(shard: GroupShard, group: ConsumerGroup, member_id: str) -> bool:
@@ -118,7 +117,7 @@ def _who_joins(group: ConsumerGroup, request: JoinGroup) -> tuple[str, str | Non
                 request.new_member_id,
             )
         return member_id or request.new_member_id, None
-    holder = group.holder(instance_id)
+    holder = group.instance_holder(instance_id)
     if not member_id:
         return request.new_member_id, holder
     if holder is None:
@@ -245,7 +244,7 @@ def decide_leave(shard: GroupShard, _turn: Turn, *, group: ConsumerGroup, reques
 def _leave(group: ConsumerGroup, each: LeavingMember, leaving: dict[str, None]) -> Left:
     member_id = each.member_id
     if not member_id and each.instance_id is not None:
-        member_id = group.holder(each.instance_id) or ""
+        member_id = group.instance_holder(each.instance_id) or ""
     try:
         _check_instance(group, member_id, each.instance_id)
         if member_id not in group.members or member_id in leaving:
@@ -270,7 +269,7 @@ def _speaker(group: ConsumerGroup, member_id: str, instance_id: str | None) -> t
 def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
     """Raise Refused UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID unless the member has this instance id, if there is one."""
     if instance_id is not None:
-        holder = group.holder(instance_id)
+        holder = group.instance_holder(instance_id)
         if holder is not None and holder != member_id:
             raise fenced_instance(instance_id)
         if holder is None:

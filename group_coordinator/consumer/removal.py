@@ -23,10 +23,11 @@ from coordinator_runtime.decision import ArmTimer, Decision, Effect, Operation, 
 from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.classic.state import session_key
 from group_coordinator.consumer import downgrade, records
-from group_coordinator.consumer.assigning import assign_soon, bump, find_group, is_target_due
+from group_coordinator.consumer.assigning import assign_soon, bump, find_group
 from group_coordinator.consumer.group import ConsumerGroup, cancelled_timers, join_key, rebalance_key, sync_key
-from group_coordinator.consumer.state import ConsumerMember, MemberState
+from group_coordinator.consumer.state import ConsumerMember
 from group_coordinator.events import GroupNews, LeaveReason, MemberLeft
+from group_coordinator.members import MemberState
 from group_coordinator.shard import GroupShard
 
 
@@ -122,7 +123,7 @@ def _owed(shard: GroupShard, group: ConsumerGroup) -> Iterator[Effect]:
         current = group.assignment(member.member_id)
         if current.state is MemberState.UNREVOKED:
             yield rebalance_timer(shard, group_id, member, current.member_epoch)
-    if is_target_due(group):
+    if group.is_target_due:
         yield assign_soon(shard, group_id)
 
 

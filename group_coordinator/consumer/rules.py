@@ -25,10 +25,10 @@ from group_coordinator.consumer.state import (
     CurrentAssignment,
     GroupState,
     Held,
-    MemberState,
     Owned,
 )
-from group_coordinator.members import JOIN_EPOCH, Epochs, check_beat, check_not_blank, invalid_heartbeat
+from group_coordinator.epoch_group import is_settled
+from group_coordinator.members import JOIN_EPOCH, Epochs, MemberState, check_beat, check_not_blank, invalid_heartbeat
 from group_coordinator.state import PartitionKey
 
 _GONE_FOR_A_MOMENT: Final = "the static member said that it goes for a moment"
@@ -38,11 +38,6 @@ def group_state(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> Gro
     """Return the state of a group. Source: spec groups 3.1."""
     members = list(assignments)
     return counted_group_state(epochs, len(members), sum(is_settled(each, epochs) for each in members))
-
-
-def is_settled(assignment: CurrentAssignment, epochs: Epochs) -> bool:
-    """Return True if the member holds its part of the group's target."""
-    return assignment.state is MemberState.STABLE and assignment.member_epoch == epochs.assignment_epoch
 
 
 def counted_group_state(epochs: Epochs, members: int, settled: int) -> GroupState:

@@ -9,14 +9,14 @@ Source: KIP-848, spec groups 3.1 and 3.6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct, field
 
 from coordinator_protocol.assignors.values import Share
 from group_coordinator.classic.state import ClassicProtocol
-from group_coordinator.members import JOIN_EPOCH
+from group_coordinator.members import JOIN_EPOCH, MemberState
 
 AWAY_EPOCH: Final = -2
 """Member epoch of a static member that is away for a moment. It keeps its partitions until its session ends."""
@@ -42,21 +42,6 @@ class GroupState(StrEnum):
     RECONCILING = "Reconciling"
     """A member does not hold its part of the target yet."""
     STABLE = "Stable"
-
-
-class MemberState(IntEnum):
-    """Progress of a member towards its target. The numbers are stored."""
-
-    STABLE = 0
-    UNREVOKED = 1
-    UNRELEASED = 2
-    UNKNOWN = 127
-    """Any other stored number. The member must give up everything and join again, as in Kafka. Until it has done so or
-    is gone, no other member gets what it holds."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> MemberState:
-        return cls.UNKNOWN
 
 
 class MemberSubscription(Struct, frozen=True):

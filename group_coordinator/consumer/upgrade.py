@@ -23,10 +23,10 @@ from group_coordinator.consumer.state import (
     ClassicMetadata,
     ConsumerMember,
     CurrentAssignment,
-    MemberState,
     MemberSubscription,
 )
 from group_coordinator.events import GroupConverted, GroupNews
+from group_coordinator.members import MemberState
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
 from group_coordinator.topics import metadata_hash, shapes_of

@@ -8,7 +8,7 @@ from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.consumer.assigning import find_group
 from group_coordinator.consumer.decisions import decide_heartbeat, has_news
 from group_coordinator.consumer.requests import HeartbeatRequest
-from group_coordinator.consumer.state import MemberState
+from group_coordinator.epoch_group import is_settled
 from group_coordinator.heartbeats import Settled, WaitingRules
 from group_coordinator.members import HeartbeatReply
 from group_coordinator.shard import GroupShard
@@ -23,8 +23,7 @@ def _settled_on(shard: GroupShard, request: HeartbeatRequest) -> Settled | None:
     if group is None:
         return None
     assignment = group.assignment(request.member_id)
-    is_settled = assignment.state is MemberState.STABLE and assignment.member_epoch == group.epochs.assignment_epoch
-    return Settled(assignment, group.target(request.member_id)) if is_settled else None
+    return Settled(assignment, group.target(request.member_id)) if is_settled(assignment, group.epochs) else None
 
 
 def _may_have_news(

@@ -108,11 +108,6 @@ def _looked(
 # Targets
 
 
-def is_target_due(group: ShareGroup) -> bool:
-    """Return True while the target is that of an older epoch."""
-    return not group.is_empty and group.epochs.group_epoch > group.epochs.assignment_epoch
-
-
 def assign(shard: GroupShard, group_id: str) -> Operation:
     """Return the operation that gives the group the target of its epoch, or asks for it."""
     return Operation(shard.key, partial(_decide_target, group_id=group_id))
@@ -120,7 +115,7 @@ def assign(shard: GroupShard, group_id: str) -> Operation:
 
 def _decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
     group = find_group(shard, group_id)
-    if group is None or not is_target_due(group):
+    if group is None or not group.is_target_due:
         return Decision()
     shapes = shapes_of(group.subscribed_topics(), shard.topics)
     partition_count = sum(len(group.initialized_of(shape.topic_id)) for shape in shapes)
@@ -132,7 +127,7 @@ def _decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
 def decide_target_here(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
     """Compute the target at once and on the loop, whatever the cost, because the other process failed."""
     group = find_group(shard, group_id)
-    if group is None or not is_target_due(group):
+    if group is None or not group.is_target_due:
         return Decision()
     return _reached(shard, group, compute(target_task(shard, group)), turn)
 
@@ -170,7 +165,7 @@ def decide_result(shard: GroupShard, turn: Turn, *, result: TargetResult, away_u
     """Use a target that another process computed in `away_us`. The reply is False if it came too late to be used, else
     True."""
     group = find_group(shard, result.group_id)
-    if group is None or group.epochs.group_epoch != result.group_epoch or not is_target_due(group):
+    if group is None or group.epochs.group_epoch != result.group_epoch or not group.is_target_due:
         return Decision(reply=False)
     return replace(_reached(shard, group, result, turn, away_us), reply=True)
 

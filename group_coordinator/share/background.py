@@ -11,7 +11,6 @@ from group_coordinator.share.assigning import (
     assign,
     decide_result,
     decide_target_here,
-    is_target_due,
     target_task,
 )
 from group_coordinator.share.computing import compute
@@ -21,7 +20,7 @@ from group_coordinator.target_computer import AskedTarget, TargetRules
 
 def _asked(shard: GroupShard, group_id: str) -> AskedTarget | None:
     group = find_group(shard, group_id)
-    if group is None or not is_target_due(group):
+    if group is None or not group.is_target_due:
         return None
     task = target_task(shard, group)
     return AskedTarget(task.group_epoch, SIMPLE, task)

@@ -23,7 +23,7 @@ from group_coordinator.events import GroupCreated, LeaveReason, MemberJoined
 from group_coordinator.members import LEAVE_EPOCH, HeartbeatReply, check_size, unknown_member
 from group_coordinator.shard import GroupShard
 from group_coordinator.share import records
-from group_coordinator.share.assigning import assign, is_look_due, is_target_due, look
+from group_coordinator.share.assigning import assign, is_look_due, look
 from group_coordinator.share.group import ShareGroup, find_group, the_group
 from group_coordinator.share.removal import decide_removal, session_timer
 from group_coordinator.share.requests import ShareHeartbeat
@@ -93,7 +93,7 @@ def _decide_beat(
     joins: list[Operation] = []
     if is_new_basis or is_look_due(group, turn):
         joins.append(look(shard, group_id, cause, must_bump=is_new_basis))
-    if is_target_due(group):
+    if group.is_target_due:
         # Another process computes it, or did not and is asked again.
         joins.append(assign(shard, group_id))
     if not joins and not changes and current.member_epoch == group.epochs.assignment_epoch:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -16,8 +16,9 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Effect
 from coordinator_runtime.ports import Committer
 from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.epoch_group import ONLY, EpochGroup, GroupsOfKind
 from group_coordinator.members import Epochs
-from group_coordinator.shard import GroupShard, Replays
+from group_coordinator.shard import GroupShard
 from group_coordinator.share import records
 from group_coordinator.share.state import (
     NO_SHARE,
@@ -30,11 +31,6 @@ from group_coordinator.share.state import (
 )
 from group_coordinator.state import GroupKind, PartitionKey
 
-_ONLY: Final = None
-"""Key of a map that holds one value."""
-
-_BEFORE_ALL: Final = Epochs()
-
 _NONE_OF_TOPIC: Final[frozenset[int]] = frozenset()
 
 
@@ -46,16 +42,16 @@ class ShareMemberView:
     assignment: ShareAssignment
 
 
-class ShareGroup:
+class ShareGroup(EpochGroup[Epochs, ShareMember, ShareAssignment, Share[bytes]]):
     """One share group. Implements `group_coordinator.state.Group`. Reads are live unless named durable; only replay
     writes."""
 
+    before_all = Epochs()
+    not_yet = NOT_YET
+    no_target = NO_SHARE
+
     def __init__(self, group_id: str, journal: Journal) -> None:
-        self._group_id = group_id
-        self._epochs: TimelineMap[None, Epochs] = TimelineMap(journal)
-        self.members: TimelineMap[str, ShareMember] = TimelineMap(journal)
-        self.targets: TimelineMap[str, Share[bytes]] = TimelineMap(journal)
-        self.assignments: TimelineMap[str, ShareAssignment] = TimelineMap(journal)
+        super().__init__(group_id, journal)
         self.initialized: TimelineMap[bytes, frozenset[int]] = TimelineMap(journal)
         """Partitions whose states exist, by topic id. No others are assigned."""
         self._look: TimelineMap[None, TopicsLook] = TimelineMap(journal)
@@ -63,10 +59,6 @@ class ShareGroup:
         """Each subscription with the one object that all its members share, and their number."""
 
     # Interface of all kinds of groups
-
-    @property
-    def group_id(self) -> str:
-        return self._group_id
 
     @property
     def kind(self) -> GroupKind:
@@ -84,10 +76,6 @@ class ShareGroup:
     @property
     def live_state_name(self) -> str:
         return (ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY).value
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     @property
     def outlives_members(self) -> bool:
@@ -134,19 +122,14 @@ class ShareGroup:
     # Looking up
 
     @property
-    def epochs(self) -> Epochs:
-        return self._epochs.get(_ONLY) or _BEFORE_ALL
-
-    @property
     def look(self) -> TopicsLook | None:
         """Last comparison with the topics; None if one is due."""
-        return self._look.get(_ONLY)
+        return self._look.get(ONLY)
 
-    def assignment(self, member_id: str) -> ShareAssignment:
-        return self.assignments.get(member_id) or NOT_YET
-
-    def target(self, member_id: str) -> Share[bytes]:
-        return self.targets.get(member_id) or NO_SHARE
+    @property
+    def is_target_due(self) -> bool:
+        """True while members follow the target of an older epoch."""
+        return not self.is_empty and super().is_target_due
 
     def subscriptions(self) -> Iterator[frozenset[str]]:
         """Return the subscriptions of the members, each once."""
@@ -168,12 +151,9 @@ class ShareGroup:
 
     # Reading what is on disk
 
-    def durable_epochs(self) -> Epochs:
-        return self._epochs.durable(_ONLY) or _BEFORE_ALL
-
     def durable_members(self) -> Iterable[ShareMemberView]:
         for member_id, member in self.members.durable_items():
-            yield ShareMemberView(member, self.assignments.durable(member_id) or NOT_YET)
+            yield ShareMemberView(member, self.durable_assignment(member_id))
 
     # Replay
 
@@ -190,14 +170,13 @@ class ShareGroup:
             case records.ShareTargetChanged(_, member_id, share):
                 self.targets.put(member_id, share)
             case records.ShareTargetForgotten(_, member_id):
-                assert member_id not in self.assignments, "what a member holds goes before its target"
-                self.targets.remove(member_id)
+                self._remove_target(member_id)
             case records.SharePartitionsInitialized(_, topic_id, partitions):
                 self.initialized.put(topic_id, partitions)
             case records.SharePartitionsForgotten(_, topic_id):
                 self.initialized.remove(topic_id)
             case records.ShareTopicsLooked(_, look):
-                self._look.put(_ONLY, look)
+                self._look.put(ONLY, look)
             case _:
                 self._replay_epochs(value)
 
@@ -205,7 +184,7 @@ class ShareGroup:
         match value:
             case records.ShareGroupEpochBumped(_, group_epoch, metadata_hash):
                 assert group_epoch >= self.epochs.group_epoch, "group epochs never decrease"
-                self._epochs.put(_ONLY, replace(self.epochs, group_epoch=group_epoch, metadata_hash=metadata_hash))
+                self._epochs.put(ONLY, replace(self.epochs, group_epoch=group_epoch, metadata_hash=metadata_hash))
             case records.ShareTargetEpochReached(_, assignment_epoch, computed_ms, assignor_name):
                 reached = replace(
                     self.epochs,
@@ -213,9 +192,9 @@ class ShareGroup:
                     computed_ms=computed_ms,
                     assignor_name=assignor_name,
                 )
-                self._epochs.put(_ONLY, reached)
+                self._epochs.put(ONLY, reached)
             case records.ShareTargetEpochForgotten():
-                self._epochs.put(_ONLY, replace(self.epochs, assignment_epoch=0, computed_ms=None, assignor_name=""))
+                self._epochs.put(ONLY, replace(self.epochs, assignment_epoch=0, computed_ms=None, assignor_name=""))
 
     def _put_member(self, member: ShareMember) -> None:
         before = self.members.get(member.member_id)
@@ -255,56 +234,23 @@ def member_tombstones(group_id: str, member_ids: Sequence[str]) -> list[object]:
     return values
 
 
-_MAKES_GROUP = (records.ShareGroupEpochBumped, records.ShareMemberChanged, records.SharePartitionsInitialized)
-"""Records that are the first of a group, whichever of its rows a load reads first."""
-_CHANGES_GROUP = (
-    records.ShareMemberForgotten,
-    records.ShareTargetChanged,
-    records.ShareTargetForgotten,
-    records.ShareTargetEpochReached,
-    records.ShareTargetEpochForgotten,
-    records.ShareAssignmentChanged,
-    records.ShareAssignmentForgotten,
-    records.SharePartitionsForgotten,
-    records.ShareTopicsLooked,
-)
+class ShareGroups(GroupsOfKind):
+    """Share groups of a shard."""
 
-
-class ShareGroups:
-    """Share groups of a shard. Implements `group_coordinator.shard.PartState`. Each group is an object that its records
-    change."""
-
-    def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
-
-    def replays(self) -> Replays:
-        return {
-            **dict.fromkeys(_MAKES_GROUP, self._make),
-            **dict.fromkeys(_CHANGES_GROUP, self._change),
-            records.ShareGroupForgotten: self._forget,
-        }
-
-    def _make(self, record: Any) -> None:  # noqa: ANN401  one of `_MAKES_GROUP`
-        groups = self._shard.groups
-        if record.group_id not in groups:
-            groups.put(record.group_id, ShareGroup(record.group_id, self._shard.journal))
-        self._change(record)
-
-    def _change(self, record: Any) -> None:  # noqa: ANN401  one of any
-        self._existing(record.group_id).replay(record)
-        self._shard.standings.look(record.group_id)
-
-    def _forget(self, record: records.ShareGroupForgotten) -> None:
-        group = self._existing(record.group_id)
-        assert group.is_empty, "members go before their group"
-        assert not group.outlives_members, "the states of its partitions go before the group"
-        self._shard.groups.remove(record.group_id)
-        self._shard.standings.look(record.group_id)
-
-    def _existing(self, group_id: str) -> ShareGroup:
-        group = self._shard.groups.get(group_id)
-        assert isinstance(group, ShareGroup), f"{group_id!r} is a share group"
-        return group
+    group_class = ShareGroup
+    makes = (records.ShareGroupEpochBumped, records.ShareMemberChanged, records.SharePartitionsInitialized)
+    moves = (
+        records.ShareMemberForgotten,
+        records.ShareTargetChanged,
+        records.ShareTargetForgotten,
+        records.ShareTargetEpochReached,
+        records.ShareTargetEpochForgotten,
+        records.ShareAssignmentChanged,
+        records.ShareAssignmentForgotten,
+        records.SharePartitionsForgotten,
+        records.ShareTopicsLooked,
+    )
+    forgets = records.ShareGroupForgotten
 
 
 def find_group(shard: GroupShard, group_id: str) -> ShareGroup | None:

@@ -20,12 +20,13 @@ from msgspec.structs import replace
 
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Operation, Record, Turn
 from group_coordinator.administration.settings import GroupSettings
+from group_coordinator.epoch_group import timer_of_target
 from group_coordinator.events import GroupNews, RebalanceCompleted, RebalanceStarted, TargetComputed
 from group_coordinator.shard import GroupShard
 from group_coordinator.streams import records
 from group_coordinator.streams.assignor import STICKY, PlacedMember, SubtopologyTasks
 from group_coordinator.streams.computing import PlacedTasks, TaskPlan, place
-from group_coordinator.streams.group import StreamsGroup, find_group, the_group, timer_of_target
+from group_coordinator.streams.group import StreamsGroup, find_group, the_group
 from group_coordinator.streams.state import NO_ROLES, StreamsMember, TopologyLook, Wishes
 from group_coordinator.streams.topology import Configured, configure
 from group_coordinator.topics import metadata_hash, shapes_of
@@ -125,11 +126,6 @@ def decide_topics_changed(shard: GroupShard, _turn: Turn, *, names: frozenset[st
 # Targets
 
 
-def is_target_due(group: StreamsGroup) -> bool:
-    """Return True while the target is that of an older epoch."""
-    return group.epochs.group_epoch > group.epochs.assignment_epoch
-
-
 def assign(shard: GroupShard, group_id: str) -> Operation:
     """Return the operation that gives the group a target for its epoch, if it has none. It waits for the delay of the
     first target, and for the interval since the last one."""
@@ -147,13 +143,16 @@ def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
     A timer performs it too, so there is nothing to do for a group that is gone, or that has its target.
     """
     group = find_group(shard, group_id)
-    if group is None or group.is_empty or not is_target_due(group):
+    if group is None or group.is_empty or not group.is_target_due:
         return Decision()
     if group.epochs.assignment_epoch == 0:
         delay_ms = shard.part(GroupSettings).of_streams(group_id).initial_rebalance_delay_ms
         if delay_ms > 0:
             return _delayed(shard, group, turn, delay_ms)
-    wait_ms = max(_wait_ms(shard, group, turn), (group.delayed_until_ms or 0) - turn.now_ms)
+    wait_ms = max(
+        group.target_wait_ms(turn.now_ms, shard.config.consumer_assignment_interval_ms),
+        (group.delayed_until_ms or 0) - turn.now_ms,
+    )
     if wait_ms > 0:
         return Decision(effects=(ArmTimer(timer_of_target(group_id), wait_ms, assign(shard, group_id)),))
     plan = task_plan(shard, group)
@@ -165,17 +164,9 @@ def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
 def decide_target_here(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
     """Compute the target at once and on the loop, whatever the cost, because the other process failed."""
     group = find_group(shard, group_id)
-    if group is None or group.is_empty or not is_target_due(group):
+    if group is None or group.is_empty or not group.is_target_due:
         return Decision()
     return _reached(shard, place(task_plan(shard, group)), turn)
-
-
-def _wait_ms(shard: GroupShard, group: StreamsGroup, turn: Turn) -> int:
-    """Return the time until the next computation is allowed; 0 or less if it is allowed now."""
-    computed_ms, interval_ms = group.epochs.computed_ms, shard.config.consumer_assignment_interval_ms
-    if computed_ms is None or turn.now_ms < computed_ms:
-        return 0
-    return computed_ms + interval_ms - turn.now_ms
 
 
 def _first_target(shard: GroupShard, group: StreamsGroup, cause: str) -> Record:
@@ -236,7 +227,7 @@ def decide_result(shard: GroupShard, turn: Turn, *, placed: PlacedTasks, away_us
     """Use a target that another process computed in `away_us`. The reply is False if it came too late to be used, else
     True."""
     group = find_group(shard, placed.group_id)
-    if group is None or group.epochs.group_epoch != placed.group_epoch or not is_target_due(group):
+    if group is None or group.epochs.group_epoch != placed.group_epoch or not group.is_target_due:
         return Decision(reply=False)
     return replace(_reached(shard, placed, turn, away_us), reply=True)
 

@@ -24,7 +24,6 @@ from group_coordinator.streams.assigning import (
     assign,
     decide_result,
     decide_target_here,
-    is_target_due,
     task_plan,
 )
 from group_coordinator.streams.computing import PlacedTasks, place
@@ -45,7 +44,7 @@ class TaskPlacer:
     def _compute(self, group_id: str) -> None:
         shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(group_id))
         group = None if shard is None else find_group(shard, group_id)
-        if group_id in self._computing or shard is None or group is None or not is_target_due(group):
+        if group_id in self._computing or shard is None or group is None or not group.is_target_due:
             return
         self._computing.add(group_id)
         began_us = self._runtime.clock.monotonic_us()

@@ -17,10 +17,10 @@ from group_coordinator.codec import (
     STREAMS_TARGET_MEMBER,
     STREAMS_TOPOLOGY,
 )
+from group_coordinator.members import MemberState
 from group_coordinator.state import OfGroup
 from group_coordinator.streams import records
 from group_coordinator.streams.state import (
-    MemberState,
     Roles,
     StreamsAssignment,
     StreamsMember,

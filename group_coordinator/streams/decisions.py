@@ -21,14 +21,13 @@ from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.consumer.group import rebalance_key
 from group_coordinator.consumer.rules import fenced_instance
 from group_coordinator.events import GroupCreated, GroupNews, LeaveReason, MemberJoined, MemberLeft
-from group_coordinator.members import LEAVE_EPOCH, check_size, unknown_member
+from group_coordinator.members import LEAVE_EPOCH, MemberState, check_size, unknown_member
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group, GroupKind
 from group_coordinator.streams import records, removal
 from group_coordinator.streams.assigning import (
     assign,
     is_look_due,
-    is_target_due,
     look,
     rebalance_completed,
     wishes_of,
@@ -48,7 +47,6 @@ from group_coordinator.streams.rules import (
 from group_coordinator.streams.state import (
     AWAY_EPOCH,
     NOT_YET,
-    MemberState,
     Roles,
     StreamsAssignment,
     StreamsMember,
@@ -189,7 +187,7 @@ def _decide_beat(
     joins: list[Operation] = []
     if must_look:
         joins.append(look(shard, group_id, cause, must_bump=is_new_basis))
-    if must_look or is_target_due(group):
+    if must_look or group.is_target_due:
         joins.append(assign(shard, group_id))
     is_there = entry.current.state is MemberState.STABLE and entry.current.member_epoch == group.epochs.assignment_epoch
     if not (joins or changes.values) and is_there:

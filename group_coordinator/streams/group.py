@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from coordinator_runtime.decision import CancelTimer, Effect
 from coordinator_runtime.ports import Committer
 from coordinator_runtime.timeline import Journal, TimelineMap
-from group_coordinator.shard import GroupShard, Replays, Tally
+from group_coordinator.epoch_group import ONLY, GroupsOfKind, RebalancedGroup, is_settled
+from group_coordinator.shard import GroupShard
 from group_coordinator.state import GroupKind, PartitionKey
 from group_coordinator.streams import records, rules
 from group_coordinator.streams.requests import TaskOffset
@@ -26,7 +26,6 @@ from group_coordinator.streams.state import (
     NOT_YET,
     PROTOCOL_TYPE,
     Lags,
-    MemberState,
     Roles,
     StreamsAssignment,
     StreamsEpochs,
@@ -37,10 +36,6 @@ from group_coordinator.streams.state import (
 )
 from group_coordinator.streams.topology import Configured, Topology
 
-_ONLY: Final = None
-"""Key of a map that holds one value."""
-
-_BEFORE_ALL: Final = StreamsEpochs()
 _NO_TOPOLOGY: Final = Topology()
 
 
@@ -53,37 +48,27 @@ class StreamsMemberView:
     target: Roles
 
 
-class StreamsGroup:
+class StreamsGroup(RebalancedGroup[StreamsEpochs, StreamsMember, StreamsAssignment, Roles]):
     """One streams group. Implements `group_coordinator.state.Group`. Reads are live unless named durable; only replay
     writes."""
 
-    outlives_members: ClassVar[bool] = False
+    before_all = StreamsEpochs()
+    not_yet = NOT_YET
+    no_target = NO_ROLES
 
     def __init__(self, group_id: str, journal: Journal) -> None:
-        self._group_id = group_id
-        self._epochs: TimelineMap[None, StreamsEpochs] = TimelineMap(journal)
+        super().__init__(group_id, journal)
         self._topology: TimelineMap[None, Topology] = TimelineMap(journal)
-        self.members: TimelineMap[str, StreamsMember] = TimelineMap(journal)
-        self.targets: TimelineMap[str, Roles] = TimelineMap(journal)
-        self.assignments: TimelineMap[str, StreamsAssignment] = TimelineMap(journal)
         self.reports: TimelineMap[str, tuple[TaskOffset, ...]] = TimelineMap(journal)
         """Newest report of offsets, by member."""
         self._look: TimelineMap[None, TopologyLook] = TimelineMap(journal)
         self._shutdown: TimelineMap[None, str] = TimelineMap(journal)
-        self._rebalance_started_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._delayed_until_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._endpoint_changes: TimelineMap[None, int] = TimelineMap(journal)
-        self._instances: TimelineMap[str, str] = TimelineMap(journal)
-        self._settled: Tally[int] = Tally(journal)
-        """Number of members in the state STABLE, by member epoch."""
         self._owners: TimelineMap[TaskId, str] = TimelineMap(journal)
         self._holders: TimelineMap[tuple[str, TaskId], str] = TimelineMap(journal)
 
     # Interface of all kinds of groups
-
-    @property
-    def group_id(self) -> str:
-        return self._group_id
 
     @property
     def kind(self) -> GroupKind:
@@ -97,18 +82,12 @@ class StreamsGroup:
     def state_name(self) -> str:
         epochs = self.durable_epochs()
         views = list(self.durable_members())
-        settled = sum(rules.is_settled(view.assignment, epochs) for view in views)
+        settled = sum(is_settled(view.assignment, epochs) for view in views)
         return rules.counted_group_state(epochs, self.durable_topology(), len(views), settled).value
 
     @property
     def live_state_name(self) -> str:
-        epochs = self.epochs
-        settled = self._settled.live(epochs.assignment_epoch)
-        return rules.counted_group_state(epochs, self.topology, len(self.members), settled).value
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
+        return rules.counted_group_state(self.epochs, self.topology, len(self.members), self.settled_count).value
 
     def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
         """Raise Refused: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION in a transaction."""
@@ -139,10 +118,6 @@ class StreamsGroup:
         """Return True while a member may run tasks that read the topic."""
         return not self.is_empty and any(topic in each.sources() for each in self.topology.subtopologies)
 
-    def retention_base_ms(self, topic: str, committed_ms: int) -> int | None:
-        """Return the time of the commit, also for a group without members (spec groups 4.7)."""
-        return None if self.is_subscribed_to(topic) else committed_ms
-
     def tombstones(self) -> tuple[object, ...]:
         """Return the records that remove the group with all its members (spec groups 3.3)."""
         return (
@@ -152,24 +127,17 @@ class StreamsGroup:
             records.StreamsGroupForgotten(self.group_id),
         )
 
-    def removal_effects(self) -> tuple[Effect, ...]:
-        return (CancelTimer(timer_of_target(self.group_id)),)
-
     # Looking up
-
-    @property
-    def epochs(self) -> StreamsEpochs:
-        return self._epochs.get(_ONLY) or _BEFORE_ALL
 
     @property
     def topology(self) -> Topology:
         """The topology; one without subtopologies before the first member."""
-        return self._topology.get(_ONLY) or _NO_TOPOLOGY
+        return self._topology.get(ONLY) or _NO_TOPOLOGY
 
     @property
     def look(self) -> TopologyLook | None:
         """Last comparison with the topics; None if one is due."""
-        return self._look.get(_ONLY)
+        return self._look.get(ONLY)
 
     @property
     def configured(self) -> Configured | None:
@@ -180,44 +148,21 @@ class StreamsGroup:
     @property
     def shutdown_member_id(self) -> str | None:
         """Member that wants the whole application to stop."""
-        return self._shutdown.get(_ONLY)
-
-    @property
-    def rebalance_started_ms(self) -> int | None:
-        """Wall time at which the current rebalance began; None if there is none, or if a restart interrupted it."""
-        return self._rebalance_started_ms.get(_ONLY)
+        return self._shutdown.get(ONLY)
 
     @property
     def delayed_until_ms(self) -> int | None:
         """Wall time until which the first target waits for more members; None if it does not."""
-        return self._delayed_until_ms.get(_ONLY)
+        return self._delayed_until_ms.get(ONLY)
 
     @property
     def endpoint_changes(self) -> int:
         """Number of changes of endpoints and of tasks at them, since the load."""
-        return self._endpoint_changes.get(_ONLY) or 0
-
-    def is_stable_with(self, member_id: str, after: StreamsAssignment) -> bool:
-        """Return True if every member has reached its target once this one has this assignment."""
-        epochs = self.epochs
-        settled = self._settled.live(epochs.assignment_epoch)
-        settled -= rules.is_settled(self.assignment(member_id), epochs)
-        settled += rules.is_settled(after, epochs)
-        return epochs.group_epoch == epochs.assignment_epoch and settled == len(self.members)
-
-    def assignment(self, member_id: str) -> StreamsAssignment:
-        return self.assignments.get(member_id) or NOT_YET
-
-    def target(self, member_id: str) -> Roles:
-        return self.targets.get(member_id) or NO_ROLES
+        return self._endpoint_changes.get(ONLY) or 0
 
     def lags(self, member_id: str) -> Lags:
         """Return the lags that the member reported last."""
         return {each.task: max(0, each.end_offset - each.offset) for each in self.reports.get(member_id) or ()}
-
-    def instance_holder(self, instance_id: str) -> str | None:
-        """Return the member that has this instance id."""
-        return self._instances.get(instance_id)
 
     def owner(self, task: TaskId) -> str | None:
         """Return the member that has the task active, or has not confirmed that it gave it up."""
@@ -229,19 +174,12 @@ class StreamsGroup:
 
     # Reading what is on disk
 
-    def durable_epochs(self) -> StreamsEpochs:
-        return self._epochs.durable(_ONLY) or _BEFORE_ALL
-
     def durable_topology(self) -> Topology:
-        return self._topology.durable(_ONLY) or _NO_TOPOLOGY
+        return self._topology.durable(ONLY) or _NO_TOPOLOGY
 
     def durable_members(self) -> Iterable[StreamsMemberView]:
         for member_id, member in self.members.durable_items():
-            yield StreamsMemberView(
-                member,
-                self.assignments.durable(member_id) or NOT_YET,
-                self.targets.durable(member_id) or NO_ROLES,
-            )
+            yield StreamsMemberView(member, self.durable_assignment(member_id), self.durable_target(member_id))
 
     # Replay
 
@@ -258,12 +196,11 @@ class StreamsGroup:
             case records.StreamsTargetChanged(_, member_id, roles):
                 self.targets.put(member_id, roles)
             case records.StreamsTargetForgotten(_, member_id):
-                assert member_id not in self.assignments, "what a member holds goes before its target"
-                self.targets.remove(member_id)
+                self._remove_target(member_id)
             case records.StreamsTopologyChanged(_, topology):
-                self._topology.put(_ONLY, topology)
+                self._topology.put(ONLY, topology)
             case records.StreamsTopologyForgotten():
-                self._topology.remove(_ONLY)
+                self._topology.remove(ONLY)
             case _:
                 self._replay_epochs(value)
                 self._replay_memory(value)
@@ -278,26 +215,26 @@ class StreamsGroup:
                     metadata_hash=metadata_hash,
                     validated_topology_epoch=validated_topology_epoch,
                 )
-                self._epochs.put(_ONLY, bumped)
+                self._epochs.put(ONLY, bumped)
             case records.StreamsTargetEpochReached(_, assignment_epoch, computed_ms):
                 reached = replace(self.epochs, assignment_epoch=assignment_epoch, computed_ms=computed_ms)
-                self._epochs.put(_ONLY, reached)
+                self._epochs.put(ONLY, reached)
             case records.StreamsTargetEpochForgotten():
-                self._epochs.put(_ONLY, replace(self.epochs, assignment_epoch=0, computed_ms=None))
+                self._epochs.put(ONLY, replace(self.epochs, assignment_epoch=0, computed_ms=None))
 
     def _replay_memory(self, value: object) -> None:
         """Replay records that live in memory only."""
         match value:
             case records.StreamsTopicsLooked(_, look):
-                self._look.put(_ONLY, look)
+                self._look.put(ONLY, look)
             case records.StreamsOffsetsReported(_, member_id, offsets):
                 self.reports.put(member_id, offsets)
             case records.StreamsShutdownWanted(_, member_id):
-                self._shutdown.put(_ONLY, member_id)
+                self._shutdown.put(ONLY, member_id)
             case records.StreamsRebalanceNoted(_, started_ms):
-                self._rebalance_started_ms.put(_ONLY, started_ms)
+                self._rebalance_started_ms.put(ONLY, started_ms)
             case records.StreamsFirstTargetDelayed(_, until_ms):
-                self._delayed_until_ms.put(_ONLY, until_ms)
+                self._delayed_until_ms.put(ONLY, until_ms)
 
     def _put_member(self, member: StreamsMember) -> None:
         before = self.members.get(member.member_id)
@@ -305,10 +242,7 @@ class StreamsGroup:
             "a member gives up its tasks before it is in another process"
         )
         self.members.put(member.member_id, member)
-        if before is not None and before.instance_id is not None and before.instance_id != member.instance_id:
-            self._instances.remove(before.instance_id)
-        if member.instance_id is not None:
-            self._instances.put(member.instance_id, member.member_id)
+        self._put_instance(before, member)
         if (None if before is None else before.user_endpoint) != member.user_endpoint:
             self._note_endpoints()
 
@@ -319,15 +253,14 @@ class StreamsGroup:
             return
         self.members.remove(member_id)
         self.reports.remove(member_id)
-        if member.instance_id is not None and self._instances.get(member.instance_id) == member_id:
-            self._instances.remove(member.instance_id)
+        self._remove_instance(member)
         if member.user_endpoint is not None:
             self._note_endpoints()
         if self.is_empty:
-            self._shutdown.remove(_ONLY)
+            self._shutdown.remove(ONLY)
 
     def _note_endpoints(self) -> None:
-        self._endpoint_changes.put(_ONLY, self.endpoint_changes + 1)
+        self._endpoint_changes.put(ONLY, self.endpoint_changes + 1)
 
     def _put_assignment(self, member_id: str, assignment: StreamsAssignment | None) -> None:
         before, after = self.assignment(member_id), NOT_YET if assignment is None else assignment
@@ -348,11 +281,6 @@ class StreamsGroup:
         process_id = member.process_id
         had, has = ([(process_id, task) for task in each.held()] for each in (before, after))
         _move(self._holders, had, has, member.member_id)
-
-    def _count_settled(self, before: StreamsAssignment | None, after: StreamsAssignment | None) -> None:
-        for assignment, change in ((before, -1), (after, 1)):
-            if assignment is not None and assignment.state is MemberState.STABLE:
-                self._settled.add(assignment.member_epoch, change)
 
 
 def _active(assignment: StreamsAssignment) -> TaskSet:
@@ -380,74 +308,29 @@ def member_tombstones(group_id: str, member_ids: Sequence[str]) -> list[object]:
     return values
 
 
-def timer_of_target(group_id: str) -> tuple[str, str]:
-    """Return the name of the timer that computes a target."""
-    return "target", group_id
+class StreamsGroups(GroupsOfKind):
+    """Streams groups of a shard."""
 
-
-_MAKES_GROUP = (
-    records.StreamsGroupEpochBumped,
-    records.StreamsTopologyChanged,
-    records.StreamsMemberChanged,
-)
-"""Records that are the first of a group, whichever of its rows a load reads first."""
-_MOVES_GROUP = (
-    records.StreamsMemberForgotten,
-    records.StreamsTargetEpochReached,
-    records.StreamsTargetEpochForgotten,
-    records.StreamsTopologyForgotten,
-    records.StreamsAssignmentChanged,
-    records.StreamsAssignmentForgotten,
-)
-"""Records that may bring the group into another state."""
-_CHANGES_GROUP = (
-    records.StreamsTargetChanged,
-    records.StreamsTargetForgotten,
-    records.StreamsTopicsLooked,
-    records.StreamsOffsetsReported,
-    records.StreamsShutdownWanted,
-    records.StreamsRebalanceNoted,
-    records.StreamsFirstTargetDelayed,
-)
-
-
-class StreamsGroups:
-    """Streams groups of a shard. Implements `group_coordinator.shard.PartState`. Each group is an object that its
-    records change."""
-
-    def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
-
-    def replays(self) -> Replays:
-        return {
-            **dict.fromkeys(_MAKES_GROUP, self._make),
-            **dict.fromkeys(_MOVES_GROUP, self._move),
-            **dict.fromkeys(_CHANGES_GROUP, self._change),
-            records.StreamsGroupForgotten: self._forget,
-        }
-
-    def _make(self, record: Any) -> None:  # noqa: ANN401  one of `_MAKES_GROUP`
-        groups = self._shard.groups
-        if record.group_id not in groups:
-            groups.put(record.group_id, StreamsGroup(record.group_id, self._shard.journal))
-        self._move(record)
-
-    def _move(self, record: Any) -> None:  # noqa: ANN401  one of `_MOVES_GROUP`, or `_MAKES_GROUP`
-        self._change(record)
-        self._shard.standings.look(record.group_id)
-
-    def _change(self, record: Any) -> None:  # noqa: ANN401  one of any
-        self._existing(record.group_id).replay(record)
-
-    def _forget(self, record: records.StreamsGroupForgotten) -> None:
-        assert self._existing(record.group_id).is_empty, "members go before their group"
-        self._shard.groups.remove(record.group_id)
-        self._shard.standings.look(record.group_id)
-
-    def _existing(self, group_id: str) -> StreamsGroup:
-        group = self._shard.groups.get(group_id)
-        assert isinstance(group, StreamsGroup), f"{group_id!r} is a streams group"
-        return group
+    group_class = StreamsGroup
+    makes = (records.StreamsGroupEpochBumped, records.StreamsTopologyChanged, records.StreamsMemberChanged)
+    moves = (
+        records.StreamsMemberForgotten,
+        records.StreamsTargetEpochReached,
+        records.StreamsTargetEpochForgotten,
+        records.StreamsTopologyForgotten,
+        records.StreamsAssignmentChanged,
+        records.StreamsAssignmentForgotten,
+    )
+    changes = (
+        records.StreamsTargetChanged,
+        records.StreamsTargetForgotten,
+        records.StreamsTopicsLooked,
+        records.StreamsOffsetsReported,
+        records.StreamsShutdownWanted,
+        records.StreamsRebalanceNoted,
+        records.StreamsFirstTargetDelayed,
+    )
+    forgets = records.StreamsGroupForgotten
 
 
 def find_group(shard: GroupShard, group_id: str) -> StreamsGroup | None:

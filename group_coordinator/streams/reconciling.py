@@ -19,7 +19,8 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from group_coordinator.streams.state import MemberState, Roles, StreamsAssignment, TaskId, TaskSet
+from group_coordinator.members import MemberState
+from group_coordinator.streams.state import Roles, StreamsAssignment, TaskId, TaskSet
 
 
 class TaskDestination(Struct, frozen=True, kw_only=True):

@@ -16,10 +16,11 @@ from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.classic.state import session_key
 from group_coordinator.consumer.group import rebalance_key
 from group_coordinator.events import GroupNews, LeaveReason, MemberLeft
+from group_coordinator.members import MemberState
 from group_coordinator.shard import GroupShard
-from group_coordinator.streams.assigning import assign_soon, is_target_due, look
+from group_coordinator.streams.assigning import assign_soon, look
 from group_coordinator.streams.group import StreamsGroup, find_group, member_tombstones
-from group_coordinator.streams.state import MemberState, StreamsMember
+from group_coordinator.streams.state import StreamsMember
 
 
 def decide_removal(shard: GroupShard, group: StreamsGroup, member_id: str, reason: LeaveReason) -> Decision:
@@ -67,7 +68,7 @@ def decide_loaded(shard: GroupShard, _turn: Turn) -> Decision:
             current = group.assignment(member_id)
             if current.state is MemberState.UNREVOKED:
                 effects.append(rebalance_timer(shard, group_id, member, current.member_epoch))
-        if is_target_due(group):
+        if group.is_target_due:
             effects.append(assign_soon(shard, group_id))
     return Decision(effects=tuple(effects))
 

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import Committer
 from group_coordinator.consumer.rules import stale_committer, unknown_committer
-from group_coordinator.members import JOIN_EPOCH, check_beat, check_not_blank, invalid_heartbeat
+from group_coordinator.members import JOIN_EPOCH, MemberState, check_beat, check_not_blank, invalid_heartbeat
 from group_coordinator.state import PartitionKey
 from group_coordinator.streams.requests import StreamsHeartbeat
 from group_coordinator.streams.state import (
     AWAY_EPOCH,
-    MemberState,
     Roles,
     StreamsAssignment,
     StreamsEpochs,
@@ -37,11 +36,6 @@ def counted_group_state(epochs: StreamsEpochs, topology: Topology, members: int,
     if epochs.group_epoch > epochs.assignment_epoch:
         return StreamsGroupState.ASSIGNING
     return StreamsGroupState.STABLE if settled == members else StreamsGroupState.RECONCILING
-
-
-def is_settled(assignment: StreamsAssignment, epochs: StreamsEpochs) -> bool:
-    """Return True if the member holds its part of the group's target."""
-    return assignment.state is MemberState.STABLE and assignment.member_epoch == epochs.assignment_epoch
 
 
 # Checks of heartbeats

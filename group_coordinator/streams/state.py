@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from group_coordinator.consumer.state import AWAY_EPOCH as AWAY_EPOCH
-from group_coordinator.consumer.state import MemberState as MemberState
-from group_coordinator.members import JOIN_EPOCH
+from group_coordinator.members import JOIN_EPOCH, Epochs, MemberState
 from group_coordinator.streams.topology import Configured
 
 PROTOCOL_TYPE: Final = "streams"
@@ -119,17 +118,11 @@ NOT_YET: Final = StreamsAssignment()
 """Assignment of a member that was never given anything."""
 
 
-class StreamsEpochs(Struct, frozen=True):
-    """Epochs of a group."""
+class StreamsEpochs(Epochs, frozen=True):
+    """Epochs of a group. Its hash is that of the topics, the topology and the settings."""
 
-    group_epoch: int = 0
-    metadata_hash: int = 0
-    """Hash of the topics, the topology and the settings, as of the group epoch."""
     validated_topology_epoch: int = -1
     """Epoch of the topology if its topics were there and fit, as of the group epoch; -1 otherwise."""
-    assignment_epoch: int = 0
-    computed_ms: int | None = None
-    """Wall time of the target's computation; None if there was none."""
 
 
 class Wishes(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from group_coordinator.administration.settings import GroupSettings
+from group_coordinator.epoch_group import is_settled
 from group_coordinator.heartbeats import Settled, WaitingRules
 from group_coordinator.members import HeartbeatReply
 from group_coordinator.shard import GroupShard
@@ -12,7 +13,6 @@ from group_coordinator.streams.decisions import decide_heartbeat, moved, statuse
 from group_coordinator.streams.endpoints import endpoint_epoch
 from group_coordinator.streams.group import find_group
 from group_coordinator.streams.requests import StreamsHeartbeat, StreamsReply
-from group_coordinator.streams.rules import is_settled
 
 
 def _session_timeout_ms(shard: GroupShard, group_id: str) -> int:

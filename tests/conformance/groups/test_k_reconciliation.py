@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
-from group_coordinator.consumer.state import MemberState
+from group_coordinator.members import MemberState
 from tests.conformance.groups.cases import case
 from tests.groups.consumer.plans import PlannedAssignor, planned_world
 from tests.groups.consumer.schedule import run_schedule

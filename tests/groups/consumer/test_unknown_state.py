@@ -11,7 +11,8 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.store import CommitGroup, Family
 from group_coordinator.codec import CONSUMER_CURRENT_ASSIGNMENT
 from group_coordinator.consumer.rules import Destination, reconcile
-from group_coordinator.consumer.state import CurrentAssignment, MemberState
+from group_coordinator.consumer.state import CurrentAssignment
+from group_coordinator.members import MemberState
 from tests.harness.consumers import Consumer, all_of, partition_set
 from tests.harness.group_world import group_world
 from tests.harness.groups import OK, code

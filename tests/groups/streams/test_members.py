@@ -9,7 +9,7 @@ import pytest
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.features import STREAMS_GROUPS
-from group_coordinator.consumer.state import MemberState
+from group_coordinator.members import MemberState
 from group_coordinator.streams.rules import check_epoch, is_repetition
 from group_coordinator.streams.state import Roles, StreamsAssignment, TaskId
 from tests.harness.groups import OK, code

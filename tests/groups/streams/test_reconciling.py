@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from group_coordinator.members import MemberState
 from group_coordinator.streams.reconciling import TaskDestination, reconcile
-from group_coordinator.streams.state import MemberState, Roles, StreamsAssignment, TaskId
+from group_coordinator.streams.state import Roles, StreamsAssignment, TaskId
 
 A, B, C = (TaskId("0", number) for number in range(3))
 

@@ -127,14 +127,15 @@ class Pending(Struct, Generic[T], eq=False):
         self.on_settled(go_on)
         return following
 
-    def then(self, function: Callable[[T], Pending[U]]) -> Pending[U]:
+    def then(self, function: Callable[[T], Pending[U]], *, outlives_caller: bool = False) -> Pending[U]:
         """Continue with another pending reply. An exception of the function becomes the reply's error.
 
-        If the caller has given up by then, the function is not called, so that no further step begins."""
+        If the caller has given up by then, the function is not called, so that no further step begins.
+        `outlives_caller`: it is called even then, because it only completes the answer of what was done."""
         following: Pending[U] = Pending(on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
-            if following.is_cancelled and first.error is None:
+            if following.is_cancelled and not outlives_caller and first.error is None:
                 following.fail(UnknownOutcome("the caller gave up after the first of several steps; ask again"))
                 return
             try:

@@ -31,7 +31,7 @@ class Settling(Protocol):
     def state(self) -> MemberState: ...
 
 
-class Named(Protocol):
+class EpochMember(Protocol):
     """A member that may be static."""
 
     @property
@@ -45,7 +45,7 @@ EpochsT = TypeVar("EpochsT", bound=Epochs)
 MemberT = TypeVar("MemberT")
 AssignmentT = TypeVar("AssignmentT")
 TargetT = TypeVar("TargetT")
-NamedT = TypeVar("NamedT", bound=Named)
+EpochMemberT = TypeVar("EpochMemberT", bound=EpochMember)
 SettlingT = TypeVar("SettlingT", bound=Settling)
 
 
@@ -103,7 +103,7 @@ class EpochGroup(Generic[EpochsT, MemberT, AssignmentT, TargetT]):
         self.targets.remove(member_id)
 
 
-class RebalancedGroup(EpochGroup[EpochsT, NamedT, SettlingT, TargetT], ABC):
+class RebalancedGroup(EpochGroup[EpochsT, EpochMemberT, SettlingT, TargetT], ABC):
     """A group whose members give up what they hold before others get it, so that a rebalance takes time."""
 
     outlives_members: ClassVar[bool] = False
@@ -152,14 +152,14 @@ class RebalancedGroup(EpochGroup[EpochsT, NamedT, SettlingT, TargetT], ABC):
         """Return the member that has this instance id."""
         return self._instances.get(instance_id)
 
-    def _put_instance(self, before: NamedT | None, member: NamedT) -> None:
+    def _put_instance(self, before: EpochMemberT | None, member: EpochMemberT) -> None:
         """Update the index of instance ids after a change of a member."""
         if before is not None and before.instance_id is not None and before.instance_id != member.instance_id:
             self._instances.remove(before.instance_id)
         if member.instance_id is not None:
             self._instances.put(member.instance_id, member.member_id)
 
-    def _remove_instance(self, member: NamedT) -> None:
+    def _remove_instance(self, member: EpochMemberT) -> None:
         instance_id = member.instance_id
         if instance_id is not None and self._instances.get(instance_id) == member.member_id:
             self._instances.remove(instance_id)

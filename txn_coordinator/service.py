@@ -415,7 +415,7 @@ class TransactionService:
             ask_again=partial(self._ask_again, command, placed, context),
         )
 
-        return written.then(partial(self._transacted, command, placed))
+        return written.then(partial(self._transacted, command, placed), outlives_caller=True)
 
     def _transacted(self, command: Transact, placed: PlacedBatches, transacted: Transacted) -> Pending[TransactResult]:
         """Return the result, with the offset at which the transaction begins in each partition. A partition that has

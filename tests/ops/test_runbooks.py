@@ -66,6 +66,7 @@ def test_every_block_is_run_here_or_names_why_not() -> None:
                     assert f"| `{program}` |" in listed, f"{block}: {program} is not in the list of ops/checks.md"
                 if block.language == "sh":
                     assert program != "journalctl", f"{block}: there is no journal here, so the block is one of bash"
+                    assert "://BUCKET" not in command, f"{block}: there is no bucket here, so the block is one of bash"
 
 
 def test_every_runbook_has_the_same_parts() -> None:

@@ -98,6 +98,14 @@ def test_a_caller_that_gave_up_starts_no_further_step() -> None:
         chain.result()
 
 
+def test_an_answer_is_completed_for_a_caller_that_gave_up() -> None:
+    first: Pending[int] = Pending()
+    chain = first.then(lambda value: settled(value + 1), outlives_caller=True)
+    chain.cancel()
+    first.succeed(1)
+    assert chain.result() == 2
+
+
 def test_a_settled_reply_cannot_be_given_up() -> None:
     cancelled: list[str] = []
     reply: Pending[int] = Pending()

@@ -24,6 +24,8 @@ from coordinator_runtime.decision import (
 )
 from coordinator_runtime.ports import EndIdentity, OutcomeNumber
 from tests.harness.table import cells
+from tests.harness.world import TransactContents
+from tests.transactions.administered import CLIENT, Administered
 from tests.transactions.test_decision_tables import stored
 from tests.transactions.world_of_one import (
     ID,
@@ -316,3 +318,12 @@ def test_the_rotation_keeps_both_ids_apart() -> None:
     after: Transaction = record.transaction
     assert (after.prev_producer_id, after.producer_epoch) == (current.producer_id, 0)
     assert record.decided == prepared
+
+
+def test_it_is_answered_though_its_caller_gave_up() -> None:
+    world = Administered()
+    contents, caller = TransactContents([("t-0", ["sale"], 0)]), replace(CLIENT, request_id=b"r" * 16)
+    reply = world.transact("till", world.ready("till"), contents, Outcome.COMMIT, caller)
+    reply.cancel()
+    world.settle()
+    assert [offset for _target, offset in reply.result().first_offsets] == [0]

@@ -362,9 +362,9 @@ def remove_the_index_too_early(ranges: Any, ordinal: int, offset: int) -> Any:
     return [log, index, (family, first, index_rows.aborted_key(ordinal, offset + 4, 0))]
 
 
-def remove_before_it_is_durable(remove: Any, removal: Any, placed: Any, head: PartitionHead) -> None:
+def remove_before_it_is_durable(remove: Any, removal: Any, placed: Any, head: PartitionHead) -> Any:
     live = removal._runtime.shard(placed.shard)._heads.get(placed.ref.ordinal)
-    remove(removal, placed, head if live is None else live)
+    return remove(removal, placed, head if live is None else live)
 
 
 def remove_what_holds_the_log_start(ranges: Any, ordinal: int, offset: int) -> Any:

@@ -351,7 +351,7 @@ def _reply(
     # A repetition comes from a member that missed an answer. A member in an unknown state has shown that it has no
     # tasks.
     has_missed = request.crosses or is_repetition(before, request.member_epoch) or before.state is MemberState.UNKNOWN
-    is_told = request.is_join or has_missed or before.assigned != after.assigned
+    is_told = request.is_join or request.is_full or has_missed or before.assigned != after.assigned
     settings = shard.part(GroupSettings).of_streams(group.group_id)
     member = group.members.get(request.member_id)
     assert member is not None, "an earlier step of the operation found the member"

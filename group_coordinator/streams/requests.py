@@ -37,6 +37,12 @@ class StreamsHeartbeat(Beat, frozen=True, kw_only=True):
     endpoint_epoch: int = 0
     shutdown_application: bool = False
 
+    @property
+    def is_full(self) -> bool:
+        """True if a member repeats its tasks and its rebalance timeout. It may have missed an answer of its epoch, so
+        the reply repeats its assignment."""
+        return self.rebalance_timeout_ms is not None and self.owned is not None
+
 
 class EndpointPartitions(NamedTuple):
     """Partitions whose state is to be found at one endpoint."""

@@ -17,6 +17,7 @@ from tests.harness.streams_groups import (
     COUNTS,
     DELAY_MS,
     PLAIN,
+    REBALANCE_TIMEOUT_MS,
     streams_groups,
     subtopology,
     tasks,
@@ -83,6 +84,21 @@ def test_a_member_that_missed_an_answer_hears_it_again() -> None:
     assert streams.world.ask(first.request(known, owned_tasks=owned)).member_epoch == known + 1, "and it is lost"
     again = first.beats(known, owned_tasks=owned)
     assert (again.member_epoch, first.active) == (known + 1, tasks("0", *range(6)))
+
+
+def test_a_member_that_missed_tasks_of_its_epoch_hears_them_if_it_says_everything() -> None:
+    streams = streams_groups()
+    first, second = streams.members("first", "second")
+    streams.runs(first)
+    second.joins()
+    first.beats()
+    before = second.beats().member_epoch
+    first.gives_up()
+    missed = streams.world.ask(second.request())
+    assert (missed.member_epoch, len(missed.assignment.active)) == (before, 1), "and it is lost"
+    assert not second.beats(owned_tasks=second.owned()).HasField("assignment")
+    second.beats(owned_tasks=second.owned(), rebalance_timeout_ms=REBALANCE_TIMEOUT_MS)
+    assert len(second.active) == 3
 
 
 def test_members_of_a_group_of_another_kind_are_not_joined_and_an_empty_one_is_replaced() -> None:

@@ -29,6 +29,7 @@ _WITHOUT = {
     "snapshot_weight": 0.0,
     "kafka_share": 0.0,
     "share_weight": 0.0,
+    "streams_weight": 0.0,
 }
 """What only some bugs need: it takes steps, and the others show themselves sooner without."""
 

@@ -49,6 +49,12 @@ CONFIG: Final = GroupConfig(
     share_record_lock_duration_ms=LOCK_MS,
     share_record_lock_duration_ms_min=1,
     share_delivery_count_limit=DELIVERIES_MAX,
+    streams_session_timeout_ms=SESSION_TIMEOUT_MS,
+    streams_session_timeout_ms_min=1,
+    streams_heartbeat_interval_ms=500,
+    streams_heartbeat_interval_ms_min=1,
+    streams_initial_rebalance_delay_ms=300,
+    streams_task_offset_interval_ms_min=1,
 )
 _INSTANCES: Final = (None, None, "i", "i")
 """Instance ids of the members of a group: two processes have the same name."""

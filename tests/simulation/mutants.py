@@ -38,6 +38,7 @@ from tests.simulation.kafka_mutants import KAFKA
 from tests.simulation.mutant import Mutant
 from tests.simulation.share_mutants import SHARES
 from tests.simulation.snapshot_mutants import SNAPSHOTS
+from tests.simulation.streams_mutants import STREAMS
 from txn_coordinator import codec, state
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
@@ -196,6 +197,7 @@ MUTANTS = (
     *SINKS,
     *SNAPSHOTS,
     *SHARES,
+    *STREAMS,
     *KAFKA,
     Mutant(
         "time_out_what_awaits_a_decision",

@@ -65,6 +65,8 @@ class Options:
     """How many of the clients, members and readers speak Kafka's protocol."""
     share_weight: float
     """How often a worker of a share group does something."""
+    streams_weight: float
+    """How often a thread of a streams group does something."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -101,4 +103,5 @@ class Options:
             snapshot_weight=rng.choice((0.0, 5.0, 15.0)),
             kafka_share=rng.choice((0.0, 0.5, 0.5, 1.0)),
             share_weight=rng.choice((0.0, 0.0, 40.0)),
+            streams_weight=Random(f"streams {seed}").choice((0.0, 0.0, 40.0)),
         )

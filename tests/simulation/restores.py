@@ -55,6 +55,7 @@ def options_of(seed: int) -> Options:
         delete_weight=0.0,
         growth_weight=0.0,
         sink_weight=0.0,  # its books know of no restore
+        streams_weight=0.0,
         retention=Retention(FOR_EVER, FOR_EVER),
         passing_weight=0.0,
     )

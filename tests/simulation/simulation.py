@@ -36,6 +36,7 @@ from tests.simulation.share_workers import ShareWorkers
 from tests.simulation.sinks import Sinks
 from tests.simulation.snapshots import Snapshots
 from tests.simulation.strangers import check_that_they_are_noticed
+from tests.simulation.streams_groups import StreamsGroups
 from tests.simulation.topics import Topics
 from tests.simulation.translation import answer_of, is_repetition, marker_of, plain_entry, receive
 from txn_coordinator.sinks import decisions as sink_decisions
@@ -122,6 +123,9 @@ class Simulation:
             now=lambda: self._now,
         )
         self._shares = ShareWorkers(self.world, options.seed, is_wanted=bool(options.share_weight))
+        self._streams = StreamsGroups(
+            self.world, options.seed, self.history, now=lambda: self._now, is_wanted=bool(options.streams_weight)
+        )
         if options.member_weight:
             self._members.gather()
 
@@ -183,6 +187,7 @@ class Simulation:
             (self.options.share_weight, self._shares.step),
             (self.options.delete_weight, partial(self._if_served, self._removals.delete)),
             (self.options.delete_weight, partial(self._if_served, self._removals.hold)),
+            (self.options.streams_weight, self._streams.step),
         ]
 
     # The network
@@ -317,9 +322,12 @@ class Simulation:
         self.world.crash(kept_groups=kept_groups, down_ms=self._rng.choice((0, 700)))
         self._on_restarted()
 
-    def _crash_in_the_calm(self) -> None:
+    def _crash_at_rest(self) -> None:
         self.world.crash()
         self._on_restarted()
+
+    def _crash_in_the_calm(self) -> None:
+        self._crash_at_rest()
         shards.bring_all_back(self.world)
         self.world.settle()
 
@@ -333,6 +341,7 @@ class Simulation:
         self._members.forsaken()
         self._sinks.forsaken()
         self._shares.forsaken()
+        self._streams.forsaken()
         self._removals.watch()
         self._topics.look()
 
@@ -418,11 +427,13 @@ class Simulation:
         self._members.check_calm()
         self._sinks.check_calm()
         self._shares.check_calm(self._crash_in_the_calm)
+        self._streams.check_calm()
         for transactional_id in sorted(self.history.participants):
             self._recover_participant(transactional_id)
         self._note_calm()
         self._serve_everybody()
         self._members.rest()
+        self._streams.rest(self._crash_at_rest)
         self._snapshots.check_calm()
         self.world.check_replay()
         self.world.check_stored()

@@ -54,6 +54,7 @@ Look at:
 - `ConsumerConfig`: the settings of a consumer;
 - `ShareConsumer`: poll, accept, release, reject, renew, commit; with `Transaction.acknowledge` each record counts once;
 - `ShareConsumerConfig`: the settings of a share consumer;
+- `streams`: members of streams groups, and the topologies that they describe;
 - `errors`: the exceptions, and the reaction to each.
 docs/sdk.md has recipes. `ProducerConfig` and `ConsumerConfig` document all settings.
 
@@ -62,8 +63,8 @@ shell drives its core. It sets a goal, starts the attempts that `transmissions` 
 `wake_ms`. It hands each answer to `on_answer`, and repeats that until the goal is reached. For a consumer an engine
 does this, on the loop of the application or on one beside it.
 
-- `producer`, `consumer` and `share` have a core, their shells and pure rules. `groups` has the parts that both
-  consumers need. `reading` reads without a group; `admin` has the questions of administrators.
+- `producer`, `consumer`, `share` and `streams` have a core, their shells and pure rules. `groups` has the parts that
+  all members of groups need. `reading` reads without a group; `admin` has the questions of administrators.
 - `transport` has connections, and the session that all clients of a process share. `calls` has a request with all its
   attempts.
 - `errors` has one exception for each action that helps, chosen by the error class of the reply.

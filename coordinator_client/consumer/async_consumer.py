@@ -11,7 +11,8 @@ from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.consumer.handover import AsyncRebalanceListener
 from coordinator_client.consumer.iterators import AsyncBatchIterator, AsyncRecordIterator
 from coordinator_client.consumer.polled import ConsumerRecords
-from coordinator_client.consumer.shell import ConsumerShell, Offsets, Partitions, note_repeating
+from coordinator_client.consumer.shell import ConsumerShell, note_repeating
+from coordinator_client.groups.committed import Offsets, Partitions
 from coordinator_client.groups.shells import POLL_TIMEOUT_MS, RECORDS, AsyncioShell
 from coordinator_client.groups.user_calls import UserCall
 from coordinator_client.reading.reader import ReadRecord

@@ -19,11 +19,11 @@ from coordinator_client.consumer.commits import not_a_member, rebalancing
 from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
 from coordinator_client.consumer.joining import Assignors, Joining, JoiningMember, as_names, as_share
-from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import ClassicStatus, classic_step
 from coordinator_client.consumer.topics import TopicWatch, compiled
 from coordinator_client.errors import PASSING, CommitFailed, RebalanceInProgress, TransactionError
 from coordinator_client.groups.backoff import Backoff
+from coordinator_client.groups.committed import Reader
 from coordinator_client.groups.heartbeats import Pace
 from coordinator_client.groups.subscription import WantedTopics
 from coordinator_client.values import NO_GENERATION, GroupMetadata, TopicPartition, TopicPartitionCount

@@ -13,9 +13,9 @@ from coordinator_client.calls import CONSUMER_GROUP_HEARTBEAT
 from coordinator_client.consumer.commits import not_a_member
 from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
-from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import MemberStatus, member_step
 from coordinator_client.errors import PASSING, CommitFailed, TransactionError
+from coordinator_client.groups.committed import Reader
 from coordinator_client.groups.heartbeats import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatSender
 from coordinator_client.groups.subscription import WantedTopics, target_of
 from coordinator_client.values import GroupMetadata, TopicPartition

@@ -11,7 +11,8 @@ from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.consumer.handover import RebalanceListener
 from coordinator_client.consumer.iterators import BatchIterator, RecordIterator
 from coordinator_client.consumer.polled import ConsumerRecords
-from coordinator_client.consumer.shell import ConsumerShell, Offsets, Partitions, note_repeating
+from coordinator_client.consumer.shell import ConsumerShell, note_repeating
+from coordinator_client.groups.committed import Offsets, Partitions
 from coordinator_client.groups.shells import POLL_TIMEOUT_MS, RECORDS, BlockingShell
 from coordinator_client.groups.user_calls import UserCall
 from coordinator_client.reading.reader import ReadRecord

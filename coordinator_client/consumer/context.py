@@ -8,14 +8,14 @@ from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.owned import OwnedPartition, OwnedPartitions
 from coordinator_client.errors import TransactionError
 from coordinator_client.groups.backoff import BACKOFF_MS_FIRST, BACKOFF_MS_MAX
-from coordinator_client.groups.context import MemberContext
+from coordinator_client.groups.context import LookingContext
 from coordinator_client.log import Told
 from coordinator_client.settings import Skipped
 from coordinator_protocol.methods import Method
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerContext(MemberContext):
+class ConsumerContext(LookingContext):
     """Passed to every part of one consumer, so that none of them needs to know the others."""
 
     config: ConsumerConfig

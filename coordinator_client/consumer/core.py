@@ -27,10 +27,11 @@ from coordinator_client.consumer.joining import chosen_assignors
 from coordinator_client.consumer.membership import GroupMembership, NoMembership
 from coordinator_client.consumer.owned import OwnedPartition, OwnedPartitions, Slice
 from coordinator_client.consumer.polled import Handed
-from coordinator_client.consumer.positions import ConsumerPositions, Reader
+from coordinator_client.consumer.positions import ConsumerPositions
 from coordinator_client.errors import Loss, TransactionError, rejected, unreachable
 from coordinator_client.flights import Flights, Transmission
 from coordinator_client.groups.backoff import BACKOFF_MS_FIRST
+from coordinator_client.groups.committed import Reader
 from coordinator_client.groups.futures import Future
 from coordinator_client.groups.subscription import WantedTopics
 from coordinator_client.groups.topics import AbsentTopics

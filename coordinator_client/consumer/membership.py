@@ -6,8 +6,8 @@ from typing import Protocol
 
 from coordinator_client.consumer.commits import CommittingMember, no_group
 from coordinator_client.consumer.handover import Then
-from coordinator_client.consumer.positions import Reader
 from coordinator_client.errors import TransactionError
+from coordinator_client.groups.committed import Reader
 from coordinator_client.groups.subscription import WantedTopics
 from coordinator_client.values import GroupMetadata
 

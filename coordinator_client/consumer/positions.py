@@ -6,8 +6,7 @@ Otherwise the records before it would be processed twice (KIP-447).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from coordinator_api.v1 import group_pb2 as group
@@ -20,24 +19,14 @@ from coordinator_client.consumer.owned import OwnedPartition
 from coordinator_client.descriptions import committed_in
 from coordinator_client.errors import PASSING, TOPIC_GONE, ReplyFields, TransactionError, class_of, failure, rejected
 from coordinator_client.groups.backoff import BACKOFF_MS_FIRST
+from coordinator_client.groups.committed import Reader, offset_fetch_request
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
-from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method
 
 _PASSING: Final = PASSING | {ErrorClass.REJOIN}
 _Placed: TypeAlias = Sequence[tuple[OwnedPartition, int]]
 """Partitions, each with its moves at the time of the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """The identity for requests of committed offsets. The server checks members of the consumer protocol (spec groups
-    4.3)."""
-
-    group_id: str
-    member_id: str = ""
-    member_epoch: int | None = None
 
 
 class ConsumerPositions:
@@ -151,22 +140,6 @@ class ConsumerPositions:
             else:
                 partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
                 partition.problem = None if error.error_class in _PASSING else error
-
-
-def offset_fetch_request(
-    context: ConsumerContext, reader: Reader, partitions: Iterable[tuple[TopicPartition, bytes]]
-) -> group.OffsetFetchRequest:
-    """Return the request for stable committed offsets. The answer has them in the order of `partitions`, which must be
-    grouped by topic."""
-    request = group.OffsetFetchRequest(header=context.header(), require_stable=True)
-    asked = request.groups.add(group_id=reader.group_id, member_id=reader.member_id, member_epoch=reader.member_epoch)
-    asked.topics.SetInParent()
-    topics = asked.topics.topics
-    for (topic, partition), topic_id in partitions:
-        if not topics or topics[-1].topic != topic:
-            topics.add(topic=topic, topic_id=topic_id)
-        topics[-1].partitions.append(partition)
-    return request
 
 
 def _begin(partitions: Sequence[OwnedPartition]) -> _Placed:

@@ -6,11 +6,11 @@ It checks arguments, and converts the application's questions about partitions t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar, Unpack
+from functools import partial
+from typing import Any, TypeVar, Unpack
 
 from google.protobuf.message import Message
 
-from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import LIST_OFFSETS, OFFSET_FETCH, Deadlines, Patience, RetryingCall, Rpc
 from coordinator_client.consumer.commits import COMMIT_AGAIN
@@ -21,9 +21,16 @@ from coordinator_client.consumer.fetching import SEEK_BEHIND
 from coordinator_client.consumer.handover import AnyListener
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
-from coordinator_client.consumer.positions import offset_fetch_request
-from coordinator_client.descriptions import committed_in
 from coordinator_client.errors import ReplyFields, TransactionError, check_here, failure, rejected
+from coordinator_client.groups.committed import (
+    Offsets,
+    Partitions,
+    checked_offsets,
+    checked_partitions,
+    committed_of,
+    committed_verdicts,
+    offset_fetch_request,
+)
 from coordinator_client.groups.futures import Future
 from coordinator_client.groups.shells import RECORDS, Begun, MemberShell
 from coordinator_client.groups.subscription import WantedTopics
@@ -34,11 +41,6 @@ from coordinator_client.values import GroupMetadata, OffsetAndMetadata, TopicPar
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.names import check_topic_name
 
-Partitions: TypeAlias = Iterable[tuple[str, int]]
-
-Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | tuple[int, str]]
-"""Offsets to commit by partition: a number, or a number and a text."""
-
 
 def ask_committed(
     core: ConsumerCore, partitions: Collection[TopicPartition], *, now_ms: int, timeout_ms: int
@@ -46,18 +48,9 @@ def ask_committed(
     """Ask for committed offsets, waiting for pending ones until their transaction ends."""
     asked = sorted(partitions)
     request = offset_fetch_request(core.context, core.reader(), ((name, b"") for name in asked))
-
-    def verdicts(reply: group.OffsetFetchResponse) -> Iterable[ReplyFields]:
-        return [*reply.groups, *(offset for found in reply.groups for offset in found.offsets)]
-
-    def convert(reply: group.OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return {
-            name: committed_in(found) if found.committed_offset >= 0 else None
-            for name, found in zip(asked, reply.groups[0].offsets, strict=True)
-        }
-
     deadlines = Deadlines(total_ms=timeout_ms)
-    return core.ask(RetryingCall(OFFSET_FETCH, request, deadlines=deadlines, now_ms=now_ms, items=verdicts), convert)
+    call = RetryingCall(OFFSET_FETCH, request, deadlines=deadlines, now_ms=now_ms, items=committed_verdicts)
+    return core.ask(call, partial(committed_of, asked))
 
 
 def ask_offsets(
@@ -77,31 +70,6 @@ def ask_offsets(
     deadlines = Deadlines(total_ms=timeout_ms)
     call = RetryingCall(LIST_OFFSETS, request, deadlines=deadlines, now_ms=now_ms, items=lambda reply: reply.results)
     return core.ask(call, convert)
-
-
-def checked_partitions(partitions: Partitions) -> list[TopicPartition]:
-    """Return the partitions, each once, in order. Raises: Rejected for an impossible topic name or number."""
-    found: dict[TopicPartition, None] = {}
-    for topic, number in partitions:
-        check_here(check_topic_name, topic)
-        if number < 0:
-            raise rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {number}")
-        found[TopicPartition(topic, number)] = None
-    return list(found)
-
-
-def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets to commit. Raises: Rejected if one is below 0."""
-    checked = {}
-    for name, wanted in zip(checked_partitions(offsets), offsets.values(), strict=True):
-        offset = OffsetAndMetadata(wanted) if isinstance(wanted, int) else OffsetAndMetadata(*wanted)
-        if offset.offset < 0:
-            raise rejected(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{name.topic}-{name.partition}: the offset to commit is {offset.offset} and must not be below 0",
-            )
-        checked[name] = offset
-    return checked
 
 
 T = TypeVar("T")

@@ -19,9 +19,14 @@ class MemberConfig(Protocol):
     @property
     def heartbeat_wait_ms(self) -> int: ...
     @property
-    def metadata_max_age_ms(self) -> int: ...
-    @property
     def request_timeout_ms(self) -> int: ...
+
+
+class LookingConfig(MemberConfig, Protocol):
+    """The settings of members that look topics up."""
+
+    @property
+    def metadata_max_age_ms(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +53,10 @@ class MemberContext:
         may hold it for `wait_ms`."""
         attempt_ms = self.config.request_timeout_ms + wait_ms
         return Deadlines(total_ms=attempt_ms, attempt_ms=attempt_ms, attempts_max=1)
+
+
+@dataclass(frozen=True, slots=True)
+class LookingContext(MemberContext):
+    """That of a member which looks topics up."""
+
+    config: LookingConfig

@@ -17,7 +17,7 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import DESCRIBE_TOPICS, RetryingCall
 from coordinator_client.errors import TOPIC_GONE, TransactionError, known_code
 from coordinator_client.groups.backoff import BACKOFF_MS_MAX, Backoff
-from coordinator_client.groups.context import MemberContext
+from coordinator_client.groups.context import LookingContext
 from coordinator_client.log import Told
 from coordinator_client.values import TopicPartitionCount
 
@@ -25,7 +25,7 @@ OnTopics = Callable[[log.DescribeTopicsResponse | TransactionError, int], None]
 """Called with the descriptions of the topics, or the failure, and the time."""
 
 
-def ask_topics(context: MemberContext, topics: Collection[str] | None, on_end: OnTopics, now_ms: int) -> int:
+def ask_topics(context: LookingContext, topics: Collection[str] | None, on_end: OnTopics, now_ms: int) -> int:
     """Look up these topics, or all; return the number of the flight."""
     request = log.DescribeTopicsRequest(header=context.header())
     for topic in sorted(topics or ()):
@@ -46,7 +46,7 @@ def topics_in(described: log.DescribeTopicsResponse) -> dict[str, TopicPartition
 class LookUp:
     """Looks up topics every `metadata_max_age_ms`, one request at a time, as long as there is something to look up."""
 
-    def __init__(self, context: MemberContext) -> None:
+    def __init__(self, context: LookingContext) -> None:
         self._context = context
         self._backoff = Backoff(context.random_source)
         self._names: frozenset[str] = frozenset()
@@ -96,7 +96,7 @@ class LookUp:
 class AbsentTopics(LookUp):
     """Looks up the subscribed names of one consumer."""
 
-    def __init__(self, context: MemberContext) -> None:
+    def __init__(self, context: LookingContext) -> None:
         super().__init__(context)
         self._told = Told()
 

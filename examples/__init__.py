@@ -7,6 +7,7 @@ To copy, from the simplest on; each needs `make venv` and a running `txnctl dev`
 - node/: a client in Node.js without an SDK, with partitioner and checksum.
 - copy_exactly_once.py: a group that reads a topic and writes another, each record once; several processes, `kill -9`.
 - share_workers.py: workers that share a queue of jobs, each done once; several processes, `kill -9`.
+- streams_word_count.py: a word count by several processes, exact; tasks placed by the server, `kill -9`.
 - two_phase_postgres.py: a database decides, and the log follows; a crash can be requested at each step.
 
 Demonstrations, each with servers of its own (docs/tour.md):

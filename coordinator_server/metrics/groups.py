@@ -50,6 +50,7 @@ from group_coordinator.events import (
 from group_coordinator.registry import PARTS
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import GroupKind
+from group_coordinator.streams.assignor import STICKY
 
 KINDS: Final = tuple(kind.value for kind in GroupKind)
 
@@ -75,7 +76,7 @@ class GroupNumbers:
         self._failed = counts(*KINDS)
         self._rebalances = {kind: Distribution(AGES_SECONDS, MS) for kind in KINDS}
         self._assignments: dict[Labels, Distribution] = {}
-        self._assignment_changes = counts(*SERVER_ASSIGNORS, SIMPLE)
+        self._assignment_changes = counts(*SERVER_ASSIGNORS, SIMPLE, STICKY)
         self._commits = counts("plain", "transactional")
         self._settled = dict.fromkeys(Outcome, 0)
         self._markers = dict.fromkeys(Outcome, 0)

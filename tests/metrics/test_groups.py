@@ -18,10 +18,11 @@ from tests.harness.classic_members import DELAY_MS
 from tests.harness.committed_offsets import ABORT, COMMIT
 from tests.harness.groups import OK
 from tests.harness.manual_clock import ManualClock
+from tests.harness.streams_groups import StreamsGroups
 from tests.harness.workers import HeldWorker
 from tests.metrics.observed_groups import ObservedGroups
 
-CLASSIC, CONSUMER = ("classic",), ("consumer",)
+CLASSIC, CONSUMER, STREAMS = ("classic",), ("consumer",), ("streams",)
 WEEK_MS = 7 * 24 * 3_600_000
 
 
@@ -222,6 +223,30 @@ class TestConsumer:
         assert isinstance(taken, Histogram)
         assert (taken.count, taken.total) == (1, 0.03)
         assert measured(SERVER_ASSIGNORS, clock, numbers.computed).keys() == SERVER_ASSIGNORS.keys()
+
+
+class TestStreams:
+    def test_a_group_on_its_way(self, observed: ObservedGroups) -> None:
+        streams = StreamsGroups(observed.world)
+        first, second = streams.members("first", "second")
+        streams.runs(first)
+        assert observed.non_zero("groups") == {("streams", "Stable"): 1}
+        streams.runs(first, second)
+        second.leaves()
+        first.leaves()
+        assert observed.non_zero("groups") == {("streams", "Empty"): 1}
+        assert observed.non_zero("creations_total") == {STREAMS: 1}
+        assert observed.non_zero("member_joins_total") == {STREAMS: 2}
+        assert observed.non_zero("member_leaves_total") == {("streams", "leave"): 2}
+        assert observed.non_zero("rebalances_total") == {STREAMS: 4}
+        assert observed.non_zero("rebalances_completed_total") == {STREAMS: 3}
+        assert observed.value("assignment_changes_total", "sticky") > 0
+
+    def test_a_silent_member_is_counted(self, observed: ObservedGroups) -> None:
+        streams = StreamsGroups(observed.world)
+        streams.runs(streams.member())
+        observed.world.pass_time(46_000)
+        assert observed.non_zero("member_leaves_total") == {("streams", "session"): 1}
 
 
 class TestOffsets:

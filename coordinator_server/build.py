@@ -8,10 +8,10 @@ it is loaded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
+from typing import Final
 
 import structlog
 
@@ -109,23 +109,38 @@ class Server:
     """Identity of the store, which Kafka's clients know as that of the cluster; "" for a store in memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Parts of the process that its server uses, and that may have been in use before it."""
+
+    quotas: Quotas = NO_QUOTAS
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Origins of the settings, by name."""
+    answers: AnswerBytes | None = None
+    """Bytes of waiting answers of transports that have begun to serve; None if none has."""
+
+
+ALONE: Final = Outside()
+"""Of a server without quotas, whose transports begin with it."""
+
+
 def build(
     config: Config,
     opened: OpenStore,
     clock: Clock,
     on_failure: Callable[[Exception], None],
-    quotas: Quotas = NO_QUOTAS,
-    origins: Mapping[str, str] = MappingProxyType({}),
+    outside: Outside = ALONE,
 ) -> Server:
     """Build a server that takes calls and answers all of them with "loading". Call it on the loop of the server.
-    `on_failure` is called there once, when the store has failed. `origins` are those of the settings, by name."""
+    `on_failure` is called there once, when the store has failed."""
 
     commits = _commit_thread(opened, clock, lambda: driver)
     runtime = Runtime(
         clock=clock, durable_version=opened.store.version(), hand_over=commits.submit, limits=config.runtime_limits()
     )
     driver = LoopDriver(runtime, on_failure, commits.let_begin)
-    answers, reads = AnswerBytes(config.answer_limits()), FairReads(asyncio.get_running_loop().call_soon)
+    quotas, answers = outside.quotas, outside.answers or AnswerBytes(config.answer_limits())
+    reads = FairReads(asyncio.get_running_loop().call_soon)
     gatekeeper, numbers = _gatekeeper(config, runtime, answers, reads), _numbers()
     backups, assignors = _backups(config, opened, clock), measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
     worker, payload_worker, compaction_worker = workers = WorkerProcess(), WorkerProcess(), WorkerProcess()
@@ -140,7 +155,7 @@ def build(
     _connect_reads(core, answers, reads, payload_worker)
     recent, history = RecentEvents(clock), RateMemory(runtime, numbers.counters, numbers.transactions.levels)
     audit = AuditLog(clock, recent.beside(write_line))
-    core.admin.observation.observed = ServerObserved(history, recent, config, origins, quotas.budgets)
+    core.admin.observation.observed = ServerObserved(history, recent, config, outside.origins, quotas.budgets)
     readings = AllReadings(
         numbers=numbers,
         config=_metrics_config(config),
@@ -330,9 +345,11 @@ def _on_defect(numbers: ServerNumbers, defect: Exception) -> None:
     numbers.met_defect(defect)
 
 
-async def load(server: Server, config: Config, address: Address) -> int:
+async def load(
+    server: Server, config: Config, address: Address, others: Callable[[], Sequence[NodeAddress]] = list
+) -> int:
     """Read the state back and take work. Returns the number of failed shards, once each shard serves or has failed. The
-    others serve without them. The commit thread must run.
+    others serve without them. The commit thread must run. `others` returns the servers that wait for the store.
 
     Raises Refused if the state that all shards share cannot be read; then nothing is served.
     """
@@ -342,7 +359,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     core.loader.listen(server.observer)
     node = NodeAddress(config.node_id, address.host, address.port)
     fast = fast_methods(core)
-    server.dispatcher.serve(servicers(core, node), fast)
+    server.dispatcher.serve(servicers(core, node, others), fast)
     server.gatekeeper.open({each.method: each for each in fast})
     readings.is_loaded = True
     server.observer.shards_to_load = sum(each.state is not ShardState.ACTIVE for each in core.loader.standings())

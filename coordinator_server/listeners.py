@@ -7,7 +7,6 @@ one a call came by. All of them share one handler, so a call takes the same path
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.grpc_front.transport_choice import open_transport
 from coordinator_server.grpc_front.transports import ServerTransport, TransportName, TransportOptions
 from coordinator_server.idle_sessions import IdleSessions
-from coordinator_server.listening import close, give_unix_address_back, is_unix, tcp_sockets
+from coordinator_server.listening import give_unix_address_back, is_unix
 from coordinator_server.security.authentication import (
     AGAIN_SECONDS,
     WHOLE_SUBJECT,
@@ -287,10 +286,7 @@ class OtherFront(Protocol):
 class Listeners:
     """All listeners of one server. Implements `ServerTransport`, except for `bind`."""
 
-    def __init__(self, *, binds_later: bool = False) -> None:
-        """`binds_later`: keep the addresses without a listening socket until `bind`. Callers are refused at once then,
-        so that they go on to another server; at a listening socket they would wait."""
-        self._reserved: list[socket.socket] | None = [] if binds_later else None
+    def __init__(self) -> None:
         self.opened: list[OpenListener] = []
         self._transports: list[ServerTransport] = []
         self._authenticators: list[Authenticator | None] = []
@@ -331,26 +327,8 @@ class Listeners:
             else:
                 transport = open_transport(name, services, clock, own)
             self._transports.append(transport)
-            port = self._port(transport, address)
+            port = transport.bind(address.host, address.port)
             self.opened.append(OpenListener(Address(address.host, port), transport, credentials))
-
-    def _port(self, transport: ServerTransport, address: Address) -> int:
-        """Take an address, or keep it until `bind`. Returns its port."""
-        if self._reserved is None:
-            return transport.bind(address.host, address.port)
-        if is_unix(address.host):
-            return 0
-        kept = tcp_sockets(address.host, address.port)
-        self._reserved += kept
-        port: int = kept[0].getsockname()[1]
-        return port
-
-    def bind(self) -> None:
-        """Take the addresses that were kept. Callers wait there from now on. Raises AddressRefused."""
-        kept, self._reserved = self._reserved or [], None
-        close(kept)
-        for each in self.opened:
-            each.transport.bind(each.address.host, each.address.port)
 
     def join(self, other: OtherFront) -> None:
         """Add the listeners of another front, which have their addresses. It serves them itself."""
@@ -361,7 +339,6 @@ class Listeners:
         """Release the addresses without having served them."""
         if self._other is not None:
             self._other.give_back()
-        close(self._reserved or [])
         await self.stop(0)
         for each in self.opened:
             if is_unix(each.address.host):

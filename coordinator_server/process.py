@@ -26,11 +26,12 @@ from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.slate.lease import LeaseEnded
 from coordinator_runtime.store import StoreFailed, StoreFenced, StoreRefused
-from coordinator_server.addresses import Address, parse_address
-from coordinator_server.build import SERVICE_NAMES, Server, build, load
+from coordinator_server.addresses import Address, NodeAddress, parse_address
+from coordinator_server.build import SERVICE_NAMES, Outside, Server, build, load
 from coordinator_server.connection_numbers import CertificateNumbers, ConnectionNumbers
 from coordinator_server.engines import StoreOpener, engine_of, handle_plan
 from coordinator_server.exits import CommandFailed, ExitStatus
+from coordinator_server.grpc_front.handler import Switch
 from coordinator_server.grpc_front.transport_choice import TransportMissing
 from coordinator_server.grpc_front.transports import TransportOptions
 from coordinator_server.host.disk_watch import DiskWatch
@@ -50,8 +51,10 @@ from coordinator_server.settings.config import METRICS_PREFIX, Config
 from coordinator_server.settings.config_sources import LoadedConfig
 from coordinator_server.shard_health import ShardHealth
 from coordinator_server.store_lease import StoreLease
+from coordinator_server.traffic.answer_bytes import AnswerBytes
 from coordinator_server.traffic.quotas.opening import NO_QUOTAS
 from coordinator_server.traffic.quotas.quota_file import QuotasRefused
+from coordinator_server.waiting import WaitingServer
 
 if TYPE_CHECKING:
     from coordinator_server.kafka_front.listeners import KafkaListeners
@@ -180,13 +183,16 @@ class _Process:
         self._failure: asyncio.Future[Exception] = asyncio.Future()
         self._signal: asyncio.Future[signal.Signals] = asyncio.Future()
         self._handles = handle_plan(config)
-        self._listeners = Listeners(binds_later=config.lease)
+        self._listeners = Listeners()
         self._kafka: KafkaListeners | None = None
         self._metrics: MetricsEndpoint | None = None
         self._metrics_credentials: ReloadingCredentials | None = None
         self._lease: StoreLease | None = None
         self._manager = ServiceManager.of(os.environ, os.getpid())
         self._quotas = NO_QUOTAS
+        self._answers = AnswerBytes(config.answer_limits())
+        self._front: Switch | None = None
+        """Handler of the transports that serve already; None if they begin with the server."""
         self._watches: list[CredentialsWatch | DiskWatch] = []
         """Watches to stop before the loop ends its pool of threads."""
 
@@ -213,13 +219,16 @@ class _Process:
             opened = _open(opener, self._config)
             undo.pop_all()
         self._manager.busy("loading the state")
-        server = build(self._config, opened, self._clock, self._fail, self._quotas, self._origins)
+        server = build(self._config, opened, self._clock, self._fail, self._outside())
         if self._metrics is not None:
             self._publish(self._metrics, server, opened)
         if self._lease is not None:
             server.gatekeeper.is_owner = self._lease.is_valid
         self._heed_signals()
-        await listeners.start(server.dispatcher, server.answers)
+        if self._front is None:
+            await listeners.start(server.dispatcher, self._answers)
+        else:
+            self._front.handler = server.dispatcher
         self._watch_credentials()
         if opened.free_bytes is not None:
             self._begin(DiskWatch(server.core.checks.disk, opened.free_bytes))
@@ -250,17 +259,27 @@ class _Process:
         kafka = () if self._kafka is None else tuple(str(each.advertised) for each in self._kafka.opened)
         self._lease = lease = StoreLease(self._config, str(self._advertised()), kafka, self._clock, self._fail)
         undo.push_async_callback(lease.hand_over)
+        await self._serve_waiting(lease)
+        undo.push_async_callback(self._listeners.announce_stop)
         self._manager.ready(f"waiting for the lease of {self._config.place}")
         is_held = await self._unless(lease.held(), self._failure, self._signal)
         if self._failure.done():
             failure = self._failure.result()
             raise CommandFailed(_status_after(failure), str(failure))
-        if is_held:
-            try:
-                self._listeners.bind()
-            except AddressRefused as refusal:
-                raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
         return is_held
+
+    async def _serve_waiting(self, lease: StoreLease) -> None:
+        """Tell clients which server serves."""
+        address = self._advertised()
+        node = NodeAddress(self._config.node_id, address.host, address.port)
+        waiting = WaitingServer(self._config, self._clock, self._outside(), node, lease)
+        self._front = Switch(waiting.handler)
+        await self._listeners.start(self._front, self._answers)
+        if self._kafka is not None:
+            await self._kafka.serve(waiting.kafka_endpoints(), waiting.keeper, self._answers)
+
+    def _outside(self) -> Outside:
+        return Outside(self._quotas, self._origins, self._answers)
 
     def _open_listeners(self) -> None:
         """Take the addresses to serve on. Raises CommandFailed."""
@@ -322,7 +341,11 @@ class _Process:
             auto_create_partitions=self._config.kafka_auto_create_partitions,
             others=alone if self._lease is None else self._lease.kafka_nodes_that_wait,
         )
-        await kafka.serve(endpoints_of(server.core, settings), server.keeper, server.answers)
+        endpoints = endpoints_of(server.core, settings)
+        if self._front is None:
+            await kafka.serve(endpoints, server.keeper, self._answers)
+        else:
+            kafka.go_on_with(endpoints, server.keeper)
         for each in kafka.opened:
             _log.info(
                 "serving_kafka",
@@ -349,7 +372,8 @@ class _Process:
         server.commits.start()
         try:
             with loading_for_good():
-                failed_shards = await load(server, self._config, self._advertised())
+                others = list if self._lease is None else self._lease.nodes_that_wait
+                failed_shards = await load(server, self._config, self._advertised(), others)
         except Exception as error:
             _log.error("load_failed", old_state="loading", new_state="failed", exc_info=error)
             raise CommandFailed(

@@ -17,7 +17,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.identity import new_uuid, uuid_text
 from coordinator_runtime.slate.lease import LeaseEnded, Node, Standing
 from coordinator_runtime.store import StoreRefused
-from coordinator_server.addresses import Address, NodeAddress, parse_address
+from coordinator_server.addresses import Address, NodeAddress, parse_listen
 from coordinator_server.engines import lease_keeper
 from coordinator_server.exits import CommandFailed, ExitStatus
 from coordinator_server.settings.config import Config
@@ -53,6 +53,8 @@ class StoreLease:
             self._keeper: LeaseKeeper = lease_keeper(config, self._me, clock, self._changed, _end_process)
         except StoreRefused as refusal:
             raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
+        self.store_id = self._keeper.store_id
+        """Identity of the store; None for one that was not made yet."""
         self._keeper.start()
 
     async def held(self) -> None:
@@ -66,18 +68,35 @@ class StoreLease:
         """Return True if this server may answer as the owner of its store, at this moment."""
         return self._keeper.is_valid()
 
+    def owner(self) -> NodeAddress | None:
+        """Return the server that holds the lease, unless it is this one; None if no lease is known to be valid."""
+        owner = self._keeper.owner()
+        return None if owner is None else _node_at(owner, owner.address)
+
+    def kafka_owner(self, node: NodeAddress) -> NodeAddress | None:
+        """Return `owner` by its address for the callers of one listener of this server. `node`: as below."""
+        return self._at_listener_of(node, self._keeper.owner())
+
     def kafka_nodes_that_wait(self, node: NodeAddress) -> Sequence[NodeAddress]:
         """Return the server that waits, if one is known, by its address for the callers of one listener of this server.
 
         `node`: this server, by its address there. Listeners correspond by their order."""
-        waits, own = self._keeper.standby(), str(Address(node.host, node.port))
-        if waits is None or own not in self._me.kafka_addresses:
-            return ()
-        place = self._me.kafka_addresses.index(own)
-        if place >= len(waits.kafka_addresses):
-            return ()
-        host, port = parse_address(waits.kafka_addresses[place])
-        return (NodeAddress(waits.node_id, host, port),)
+        waits = self._at_listener_of(node, self._keeper.standby())
+        return () if waits is None else (waits,)
+
+    def nodes_that_wait(self) -> Sequence[NodeAddress]:
+        """Return the server that waits, if one is known, by its address for callers of gRPC."""
+        waits = self._keeper.standby()
+        return () if waits is None else (_node_at(waits, waits.address),)
+
+    def _at_listener_of(self, node: NodeAddress, other: Node | None) -> NodeAddress | None:
+        own, addresses = str(Address(node.host, node.port)), self._me.kafka_addresses
+        if other is None or own not in addresses:
+            return None
+        place = addresses.index(own)
+        if place >= len(other.kafka_addresses):
+            return None
+        return _node_at(other, other.kafka_addresses[place])
 
     async def hand_over(self) -> None:
         """Give the lease up, so that another server need not wait for its end. Call it once the store is closed, or was
@@ -133,6 +152,11 @@ class StoreLease:
         elif problem is not None:
             reason = f"it could not be renewed: {problem}"
         self._fail(LeaseEnded(f"the lease of the store is over ({reason})"))
+
+
+def _node_at(node: Node, address: str) -> NodeAddress:
+    host, port = parse_listen(address)
+    return NodeAddress(node.node_id, host, port)
 
 
 def _end_process() -> None:

@@ -1,7 +1,7 @@
 """Several addresses of one service: requests go to one of them, and to the next after a loss.
 
-Two servers with one store have one owner at a time; the other accepts no connections. So the first that answers is the
-owner. A request that was lost is repeated by its caller under the same request id, at the next address.
+Two servers with one store have one owner at a time. The other waits, and answers NOT_COORDINATOR. A request that was
+lost or answered so is repeated by its caller, under the same request id, at the next address.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Final
 
 from coordinator_client.calls import ReplyT, RequestT, Rpc
 from coordinator_client.clock import Clock
-from coordinator_client.errors import Loss
+from coordinator_client.errors import Loss, ReplyFields
 from coordinator_client.loops import Loop
 from coordinator_client.transport.first_contact import Look
 from coordinator_client.transport.transport import TARGET_SCHEMES, Attempt, Transport
+from coordinator_protocol.errors import ErrorCode
 
 _GONE: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 """Statuses after which another address is tried. A host that was lost answers nothing at all."""
@@ -80,8 +81,12 @@ class SeveralTransports:
         for each in self._transports:
             each.close()
 
-    def _note(self, place: int, answer: object) -> None:
-        if isinstance(answer, Loss) and answer.status in _GONE:
+    def _note(self, place: int, answer: ReplyFields | Loss) -> None:
+        if isinstance(answer, Loss):
+            is_elsewhere = answer.status in _GONE
+        else:
+            is_elsewhere = answer.error_code == ErrorCode.NOT_COORDINATOR
+        if is_elsewhere:
             self._choice.failed(place)
 
 

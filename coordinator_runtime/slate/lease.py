@@ -176,6 +176,15 @@ def is_claimable(state: LeaseState, now_ms: int) -> bool:
     return now_ms >= seen.since_ms + seen.lease.ttl_ms
 
 
+def owner_of(state: LeaseState, now_ms: int) -> Node | None:
+    """Return the server that holds the lease, as another server knows it. None if the lease is free, is over, or was
+    not seen for so long that it may be."""
+    seen = state.seen
+    if seen is None or seen.lease.is_free or seen.lease.holder.run == state.me.run:
+        return None
+    return seen.lease.holder if now_ms < seen.since_ms + seen.lease.ttl_ms else None
+
+
 def hand_over(state: LeaseState) -> LeaseState:
     """Return the state of a server that wants no lease any more. If it holds one, its next requests free it."""
     standing = Standing.LEAVING if state.standing is Standing.HOLDING else Standing.RELEASED

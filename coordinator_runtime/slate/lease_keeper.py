@@ -25,6 +25,7 @@ from coordinator_runtime.slate.lease import (
 )
 from coordinator_runtime.slate.location import StoreLocation
 from coordinator_runtime.slate.objects import Objects, ObjectsFailed
+from coordinator_runtime.slate.ownership import read_record
 from coordinator_runtime.slate.standby import STANDBY_NAME, SeenStandby, Standby, known_standby, seen_again
 from coordinator_runtime.store import StoreRefused
 
@@ -57,6 +58,8 @@ class LeaseKeeper:
         self._told = 0
         """Number of times that this server said that it waits."""
         self._told_ms = 0
+        self.store_id: str | None = None
+        """Identity of the store, as it was when this server began to wait; None for a store that was not made yet."""
         self.problem: str | None = None
         """Error of the newest request; None if it was answered."""
         # A daemon, because a process must end though the object store hangs.
@@ -69,6 +72,11 @@ class LeaseKeeper:
     def is_valid(self) -> bool:
         """Return True if this server may answer as the owner, at this moment."""
         return self.state.is_valid(self._clock.monotonic_ms())
+
+    def owner(self) -> Node | None:
+        """Return the server that holds the lease, unless it is this one; None if no lease is known to be valid. On any
+        thread."""
+        return rules.owner_of(self.state, self._clock.monotonic_ms())
 
     def standby(self) -> Node | None:
         """Return the server that waits for the lease of this one; None if none is known. On any thread."""
@@ -183,11 +191,15 @@ def keeper_of(
     """Return the keeper for a server that begins to wait for the lease of a store. Raises StoreRefused."""
     try:
         # With patience: only wrong credentials or a missing bucket end the start, and not a slow answer.
-        Objects(location).read(LEASE_NAME)
+        patient = Objects(location)
+        patient.read(LEASE_NAME)
+        record = read_record(patient)
         # Requests end early enough for two more before the lease ends.
         objects = Objects(location, timedelta(milliseconds=ttl_ms // 3))
     except ObjectsFailed as error:
         raise StoreRefused(
             f"{location.address} cannot be used: {_words(error)}; check the bucket and the credentials"
         ) from error
-    return LeaseKeeper(objects, clock, LeaseState(me, ttl_ms), on_change, end_process)
+    keeper = LeaseKeeper(objects, clock, LeaseState(me, ttl_ms), on_change, end_process)
+    keeper.store_id = None if record is None else record[0].store_id
+    return keeper

@@ -56,3 +56,26 @@ class Handler(Protocol):
 
     def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
         """Answer a call with a refusal. The call is not begun or parsed."""
+
+
+class Switch:
+    """Implements `Handler` by another one, which may be exchanged while transports serve: first that of a server that
+    waits for its store, then that of the server itself."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+
+    def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
+        return self.handler(method, body, call)
+
+    def in_pieces(self, method: str, body: bytes, call: CallContext) -> Pending[bytes | Pieces]:
+        return self.handler.in_pieces(method, body, call)
+
+    def message(self, calls: Sequence[NamedCall]) -> Sequence[Pending[bytes]]:
+        return self.handler.message(calls)
+
+    def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
+        return self.handler.is_behind(connection, then)
+
+    def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
+        return self.handler.refuse(method, refusal)

@@ -14,6 +14,7 @@ from typing import Final
 from coordinator_core.assembly import Core
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending, settled
+from coordinator_server.addresses import NodeAddress
 from coordinator_server.kafka_front.access_bits import NOT_ASKED, AccessBits
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.errors import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE, FrontRefused
@@ -80,7 +81,7 @@ class ClusterApis:
 
     def find(self, request: FindCoordinatorRequest, exchange: KafkaExchange) -> Pending[FindCoordinatorResponse]:
         """Return this server for every key that the caller may describe."""
-        keys = _keys(request, exchange.version)
+        keys = keys_of(request, exchange.version)
         key_type = _KEY_TYPES.get(request.key_type, _UNKNOWN_TYPE)
         if request.key_type == _SHARE:
             located = [self._share_partition(key, exchange) for key in keys]
@@ -88,7 +89,7 @@ class ClusterApis:
             located = self._reader.locate(key_type, keys, exchange.context)
         if key_type == KeyType.TRANSACTION:
             located = [_servers_of_any_id(each) for each in located]
-        return settled(_found([_coordinator(each, exchange) for each in located], exchange.version))
+        return settled(coordinators_found([_coordinator(each, exchange) for each in located], exchange.version))
 
     def _share_partition(self, key: str, exchange: KafkaExchange) -> Located:
         """Return this server for a share partition whose group the caller may describe."""
@@ -104,11 +105,12 @@ class ClusterApis:
     def find_refused(
         self, request: FindCoordinatorRequest, exchange: KafkaExchange, error: CoordinatorError
     ) -> FindCoordinatorResponse:
-        located = [Located(key, error=error) for key in _keys(request, exchange.version)]
-        return _found([_coordinator(each, exchange) for each in located], exchange.version)
+        located = [Located(key, error=error) for key in keys_of(request, exchange.version)]
+        return coordinators_found([_coordinator(each, exchange) for each in located], exchange.version)
 
 
-def _keys(request: FindCoordinatorRequest, version: int) -> tuple[str, ...]:
+def keys_of(request: FindCoordinatorRequest, version: int) -> tuple[str, ...]:
+    """Return the keys that a request of any version asks for."""
     return request.coordinator_keys if version >= _SEVERAL_SINCE else (request.key,)
 
 
@@ -128,11 +130,16 @@ def _coordinator(located: Located, exchange: KafkaExchange) -> Coordinator:
             error_code=exchange.code(located.error),
             error_message=located.error.message,
         )
-    node = exchange.node
-    return Coordinator(key=located.key, node_id=node.node_id, host=node.host, port=node.port, error_message=None)
+    return coordinator_at(located.key, exchange.node)
 
 
-def _found(coordinators: list[Coordinator], version: int) -> FindCoordinatorResponse:
+def coordinator_at(key: str, node: NodeAddress) -> Coordinator:
+    """Return the answer for a key of which a server is the coordinator."""
+    return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None)
+
+
+def coordinators_found(coordinators: list[Coordinator], version: int) -> FindCoordinatorResponse:
+    """Return the response of any version."""
     if version >= _SEVERAL_SINCE:
         return FindCoordinatorResponse(coordinators=coordinators)
     (only,) = coordinators

@@ -450,6 +450,9 @@ class KafkaConnection(asyncio.Protocol):
             if reply.response is not None:
                 size_bytes = len(slot.header) + len(reply)
                 pieces += [size_bytes.to_bytes(_LENGTH_BYTES) + slot.header, *reply.body]
+            if reply.is_last:
+                self._is_closing = True
+                self._unread.clear()
         transport = self._transport
         if pieces and transport is not None and not transport.is_closing():
             transport.writelines(pieces)

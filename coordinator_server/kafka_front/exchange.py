@@ -33,6 +33,8 @@ class KafkaExchange:
     """Address under which clients of the listener know this server."""
     codes: set[int] = field(default_factory=set)
     """Error codes in the answer, for metrics and the audit log."""
+    is_last: bool = False
+    """Set it to end the connection after the answer, so that the client goes on to another server."""
 
     def context_of(self, method: Method) -> CallContext:
         """Return the caller, for a command of another method than that of the API."""

@@ -75,7 +75,9 @@ class KafkaReply:
     throttle_ms: int = 0
     """Pause (ms) after which the connection is read again."""
     closes: bool = False
-    """True if the connection ends instead of an answer (`acks=0` that failed)."""
+    """True if the connection ends instead of an answer: `acks=0` that failed, or a call for another server."""
+    is_last: bool = False
+    """True if the connection ends after this answer."""
 
     def __len__(self) -> int:
         return self.size_bytes
@@ -178,10 +180,10 @@ class KafkaCall:
 
     def _encoded(self, response: Any) -> KafkaReply:  # noqa: ANN401  a response of any API
         if response is None:
-            # The client wants no answer (`acks=0`), and learns of a failure by the end of the connection.
+            # The client wants no answer (`acks=0`), or gets none. It learns of a failure by the end of the connection.
             return KafkaReply([], 0, None, closes=bool(self.exchange.codes))
         body = self._endpoint.encode(response, self.exchange.version)
-        return KafkaReply(body, sum(map(len, body)), response)
+        return KafkaReply(body, sum(map(len, body)), response, is_last=self.exchange.is_last)
 
     def _understand(self) -> None:
         """Decode the request and complete the context. Raises Malformed."""

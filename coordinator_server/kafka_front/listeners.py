@@ -1,6 +1,7 @@
 """The listeners for Kafka's protocol of one server, opened and served.
 
 Their addresses are taken at the start, and served once the state is loaded. Until then the system lets clients wait.
+A server that waits for its store serves them at once, and refuses what only the owner can answer (`waiting.py`).
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class KafkaListeners:
         self._options = options
         self._connection_numbers = count(1)
         self.opened: list[OpenKafkaListener] = []
+        self._services: list[Service] = []
 
     def open(self, wanted: Sequence[KafkaListener], identities: Identities) -> None:
         """Take all the addresses. If one of them fails, `give_back` releases the earlier ones. Raises AddressRefused,
@@ -107,11 +109,18 @@ class KafkaListeners:
     async def serve(self, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, answer_limit: AnswerLimit) -> None:
         """Serve on all listeners."""
         for each in self.opened:
-            connect = partial(self._connect, self._service(each, endpoints, keeper, answer_limit))
+            service = self._service(each, endpoints, keeper, answer_limit)
+            self._services.append(service)
+            connect = partial(self._connect, service)
             context = None if each.credentials is None else reloading_context(each.credentials)
             each.entrances += [Entrance(plug, context, connect, each.abuses) for plug in each.sockets]
             for entrance in each.entrances:
                 entrance.open(_BACKLOG)
+
+    def go_on_with(self, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper) -> None:
+        """Give the requests that begin from now on to others, on all listeners. The connections stay."""
+        for each in self._services:
+            each.endpoints, each.keeper = endpoints, keeper
 
     def _service(
         self, each: OpenKafkaListener, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, answer_limit: AnswerLimit

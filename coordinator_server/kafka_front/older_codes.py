@@ -20,7 +20,7 @@ from coordinator_server.kafka_front.apis import ApiKey
 NEVER: Final = 1 << 15
 """First version of a code that no version knows."""
 
-_COORDINATORS: Final = (
+COORDINATORS: Final = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.ADD_OFFSETS_TO_TXN,
@@ -47,7 +47,7 @@ _COORDINATORS: Final = (
 )
 """APIs of coordinators. OffsetFetch has codes of its own."""
 
-_PARTITIONS: Final = (
+PARTITIONS: Final = (
     ApiKey.FETCH,
     ApiKey.LIST_OFFSETS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -57,9 +57,9 @@ _PARTITIONS: Final = (
 )
 """APIs of partitions besides Produce."""
 
-_NO_VERSION_OF_COORDINATORS: Final = dict.fromkeys(_COORDINATORS, NEVER)
+_NO_VERSION_OF_COORDINATORS: Final = dict.fromkeys(COORDINATORS, NEVER)
 
-_NO_VERSION_OF_PARTITIONS: Final = dict.fromkeys(_PARTITIONS, NEVER)
+_NO_VERSION_OF_PARTITIONS: Final = dict.fromkeys(PARTITIONS, NEVER)
 
 _ROWS: Final = (
     (

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from coordinator_api.v1 import common_pb2
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Connection, Rejected
 from coordinator_client.calls import DESCRIBE_TOPICS, Deadlines
@@ -23,7 +24,7 @@ class Server:
 
     is_direct = False
 
-    def __init__(self, loss: Loss = REFUSED, *, is_up: bool = False) -> None:
+    def __init__(self, loss: Loss | log.DescribeTopicsResponse = REFUSED, *, is_up: bool = False) -> None:
         self.loss = loss
         self.is_up = is_up
         self.asked = 0
@@ -77,6 +78,18 @@ def test_a_request_without_an_answer_is_repeated_at_the_other_server(
     servers["a:1"].is_up, servers["b:1"].is_up = True, False
     describe(connection)
     assert servers["a:1"].asked == 3
+
+
+def test_a_server_that_waits_for_the_store_sends_the_client_to_the_other(
+    connection: Connection, servers: dict[str, Server]
+) -> None:
+    waits = log.DescribeTopicsResponse(error_code=common_pb2.ERROR_CODE_NOT_COORDINATOR)
+    waits.error_class = common_pb2.ERROR_CLASS_REFRESH
+    servers["a:1"].is_up, servers["a:1"].loss = False, waits
+    servers["b:1"].is_up = True
+    describe(connection)
+    describe(connection)
+    assert (servers["a:1"].asked, servers["b:1"].asked) == (1, 2)
 
 
 def test_many_requests_that_were_lost_together_go_on_to_the_next_server_once() -> None:

@@ -17,7 +17,7 @@ from grpc import aio
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.engine import OpenStore
 from coordinator_server.addresses import Address
-from coordinator_server.build import SERVICE_NAMES, Server, build, load
+from coordinator_server.build import SERVICE_NAMES, Outside, Server, build, load
 from coordinator_server.grpc_front.transports import TransportOptions
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.listeners import Identities, Listeners
@@ -62,7 +62,7 @@ async def in_process_server(
     identities = Identities.read(config.tokens_file, config.jwt_rules(), config.name_rule(), clock)
     listeners.open(config.all_listeners(), name, SERVICE_NAMES, clock, options, identities)
     address = listeners.first.address
-    parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append, quotas)
+    parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append, Outside(quotas))
     await listeners.start(parts.dispatcher, parts.answers)
     parts.commits.start()
     try:

@@ -226,3 +226,24 @@ def test_a_server_that_waits_notices_a_living_one_with_its_number(bucket: Bucket
 def test_a_damaged_lease_is_refused_with_the_remedy() -> None:
     with pytest.raises(StoreRefused, match="owner/lease, cannot be read"):
         rules.decode_lease(b"{")
+
+
+def test_a_server_that_waits_names_the_holder_until_the_lease_may_be_over(bucket: Bucket, held: LeaseState) -> None:
+    waits = watching(bucket, 2_000)
+    assert rules.owner_of(waits, 2_000 + TTL_MS - 1) == A
+    assert rules.owner_of(waits, 2_000 + TTL_MS) is None
+    # The holder renews it at 4,000, and the next look sees that.
+    bucket.next(held, 4_000)
+    assert rules.owner_of(bucket.next(waits, 5_000), 5_000 + TTL_MS - 1) == A
+
+
+def test_no_owner_is_named_without_a_lease_or_after_a_hand_over(bucket: Bucket, held: LeaseState) -> None:
+    assert rules.owner_of(LeaseState(B, TTL_MS), 0) is None
+    waits = watching(bucket, 2_000)
+    bucket.next(rules.hand_over(held), 3_000)
+    assert rules.owner_of(bucket.next(waits, 3_500), 3_500) is None
+
+
+def test_a_server_does_not_name_itself(held: LeaseState) -> None:
+    # It holds the lease, and has not loaded its state yet.
+    assert rules.owner_of(held, 1_000) is None

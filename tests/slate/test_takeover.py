@@ -8,15 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
+from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_client import Admin, Producer, read
 from coordinator_server.exits import ExitStatus
-from tests.harness.kafka_socket import kafka_address
 from tests.harness.object_store import ObjectServer
-from tests.harness.patience import looks
+from tests.harness.patience import DEADLINE_SECONDS, looks
 from tests.harness.server_process import READY, ServerProcess
 from tests.slate.test_serving import initialised
 
@@ -24,10 +25,13 @@ pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def pair(tmp_path: Path, server: ObjectServer, address: str) -> Iterator[tuple[ServerProcess, ServerProcess]]:
-    """Two servers with a lease of four seconds; the first serves and the second waits."""
+def pair(
+    tmp_path: Path, server: ObjectServer, address: str, *, port: int = 0
+) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    """Two servers with a lease of four seconds; the first serves and the second waits, at this port."""
     server.wall_seconds = None
     first, second = (leased(tmp_path / name, number, server, address) for number, name in ((1, "a"), (2, "b")))
+    second.port = port
     with first, second_waits(second):
         yield first, second
 
@@ -147,11 +151,9 @@ def test_a_producer_that_knows_both_servers_goes_on_after_a_kill(
     with first, second_waits(second), Admin(first.address) as admin:
         admin.create_topic("t", 2)
         waits(second)
-        # A server that let callers wait would keep them from the owner.
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((second.host, second.port))
         acknowledged: list[str] = []
-        with Producer(f"{first.address},{second.address}", transactional_id="p") as producer:
+        # The first address is that of the server that waits.
+        with Producer(f"{second.address},{first.address}", transactional_id="p") as producer:
             for number in range(40):
                 if number == 20:
                     first.kill()
@@ -164,17 +166,86 @@ def test_a_producer_that_knows_both_servers_goes_on_after_a_kill(
         assert found == Counter(acknowledged)
 
 
+def test_a_server_that_waits_names_the_owner(tmp_path: Path, server: ObjectServer, address: str) -> None:
+    with pair(tmp_path, server, address, port=free_port()) as (first, second):
+        waits(second)
+        with grpc.insecure_channel(second.address) as channel:
+            stub = transaction_pb2_grpc.TransactionServiceStub(channel)
+            found = owner_at(stub)
+            assert [each.node_id for each in found.servers] == [1, 2]
+            assert f"{found.servers[0].host}:{found.servers[0].port}" == first.address
+            refused = stub.InitProducerId(transaction_pb2.InitProducerIdRequest(transactional_id="a"))
+            assert refused.error_code == common_pb2.ERROR_CODE_NOT_COORDINATOR
+            assert first.terminate() == ExitStatus.OK
+            serving(second)
+            # The connection stays, and the same server answers as the owner.
+            assert [each.node_id for each in owner_at(stub).servers] == [2]
+            assert initialised(channel, "a") == (0, 0)
+
+
+def owner_at(stub: transaction_pb2_grpc.TransactionServiceStub) -> transaction_pb2.FindCoordinatorResponse:
+    """Ask until a server is named for the key: the lease may not have been seen yet."""
+    request = transaction_pb2.FindCoordinatorRequest(keys=["a"])
+    for _ in looks("the owner"):
+        found = stub.FindCoordinator(request, wait_for_ready=True, timeout=DEADLINE_SECONDS)
+        if found.coordinators[0].host:
+            return found
+    raise AssertionError
+
+
 @pytest.mark.long
-def test_a_kafka_client_sees_the_server_that_waits_as_a_broker(
-    tmp_path: Path, server: ObjectServer, address: str
+@pytest.mark.parametrize("known", ["owner", "waiting"])
+def test_a_kafka_client_that_knows_one_server_goes_on_after_a_kill(
+    tmp_path: Path, server: ObjectServer, address: str, known: str
 ) -> None:
-    admin = pytest.importorskip("confluent_kafka.admin", reason="the environment is older than the lock")
+    """librdkafka learns of the other server by Metadata. Nothing that was acknowledged is lost or there twice."""
+    kafka = pytest.importorskip("confluent_kafka", reason="the environment is older than the lock")
     server.wall_seconds = None
-    listen = ("--kafka-listen", "127.0.0.1:0")
-    first = leased(tmp_path / "a", 1, server, address, *listen)
-    second = leased(tmp_path / "b", 2, server, address, *listen)
-    with first, second_waits(second):
-        known = admin.AdminClient({"bootstrap.servers": str(kafka_address(first))})
-        for _ in looks("the server that waits, among the brokers"):
-            if set(known.list_topics().brokers) == {1, 2}:
-                break
+    ports = free_port(), free_port()
+    first, second = (
+        leased(tmp_path / name, number, server, address, "--kafka-listen", f"127.0.0.1:{port}")
+        for number, name, port in ((1, "a", ports[0]), (2, "b", ports[1]))
+    )
+    second.port = free_port()
+    bootstrap = f"127.0.0.1:{ports[0 if known == 'owner' else 1]}"
+    with first, second_waits(second), Admin(first.address) as admin:
+        admin.create_topic("t", 2)
+        waits(second)
+        sees_both(bootstrap)
+        producer = kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "p", "linger.ms": 0})
+        producer.init_transactions(DEADLINE_SECONDS)
+        for number in range(20):
+            if number == 10:
+                sees_both(producer)
+                first.kill()
+            committed(producer, number)
+        serving(second)
+        found = Counter(record.value.decode() for record in read("t", second.address))
+        assert found == Counter(f"{number}/{part}" for number in range(20) for part in range(2))
+
+
+def sees_both(client: Any) -> None:
+    """Return once a client knows both servers."""
+    admin = pytest.importorskip("confluent_kafka.admin", reason="the environment is older than the lock")
+    known = admin.AdminClient({"bootstrap.servers": client}) if isinstance(client, str) else client
+    for _ in looks("the server that waits, among the brokers"):
+        if set(known.list_topics("t", timeout=DEADLINE_SECONDS).brokers) == {1, 2}:
+            return
+
+
+def committed(producer: Any, number: int) -> None:
+    """Commit one transaction with a record in each partition. Abort it and begin again where librdkafka asks for it."""
+    from confluent_kafka import KafkaException
+
+    while True:
+        try:
+            producer.begin_transaction()
+            for part in range(2):
+                producer.produce("t", f"{number}/{part}".encode(), partition=part)
+            producer.commit_transaction(DEADLINE_SECONDS)
+        except KafkaException as failure:
+            if not failure.args[0].txn_requires_abort():
+                raise
+            producer.abort_transaction(DEADLINE_SECONDS)
+        else:
+            return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from coordinator_core.assembly import Core
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.grpc_front.handler import FastMethod
@@ -29,11 +31,12 @@ from coordinator_server.grpc_front.wire.transactions.servicer import (
 from coordinator_server.grpc_front.wire.transactions.sinks import SinkServicer
 
 
-def servicers(core: Core, address: NodeAddress) -> list[object]:
-    """Return the servicers of a core, whose clients reach it at this address."""
+def servicers(core: Core, address: NodeAddress, others: Callable[[], Sequence[NodeAddress]] = list) -> list[object]:
+    """Return the servicers of a core, whose clients reach it at this address. `others` returns the servers that wait
+    for its store."""
     transactions, log = core.transactions, core.log
     return [
-        TransactionServicer(transactions.service, transactions.reader, address),
+        TransactionServicer(transactions.service, transactions.reader, address, others),
         SinkServicer(transactions.sinks),
         LogServicer(log.topics, log.records, log.positions, log.foreign_markers),
         RangeServicer(log.ranges),

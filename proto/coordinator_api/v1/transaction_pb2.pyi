@@ -579,6 +579,7 @@ class FindCoordinatorResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
     COORDINATORS_FIELD_NUMBER: _builtins.int
+    SERVERS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """Set only when the whole call was refused."""
     error_class: _common_pb2.ErrorClass.ValueType
@@ -588,6 +589,13 @@ class FindCoordinatorResponse(_message.Message):
     def coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___Coordinator]:
         """One per key, in the order asked."""
 
+    @_builtins.property
+    def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerAddress]:
+        """All known servers of the store, the one that serves first. One that waits for the store answers only this call, with
+        the coordinator of every key, or COORDINATOR_NOT_AVAILABLE while it knows of no owner. It refuses every other call
+        with NOT_COORDINATOR, class REFRESH.
+        """
+
     def __init__(
         self,
         *,
@@ -596,14 +604,42 @@ class FindCoordinatorResponse(_message.Message):
         error_message: _builtins.str = ...,
         throttle_ms: _builtins.int = ...,
         coordinators: _abc.Iterable[Global___Coordinator] | None = ...,
+        servers: _abc.Iterable[Global___ServerAddress] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinators", b"coordinators", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinators", b"coordinators", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "servers", b"servers", "throttle_ms", b"throttle_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FindCoordinatorResponse: _TypeAlias = FindCoordinatorResponse  # noqa: Y015
+
+@_typing.final
+class ServerAddress(_message.Message):
+    """Address of one server of a store, as in Coordinator."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    host: _builtins.str
+    port: _builtins.int
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "node_id", b"node_id", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerAddress: _TypeAlias = ServerAddress  # noqa: Y015
 
 @_typing.final
 class Coordinator(_message.Message):

@@ -3,7 +3,7 @@ checks and decides nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -48,10 +48,18 @@ _AddResponseT = TypeVar(
 class TransactionServicer:
     """One method per RPC. Errors of a whole call are raised or carried by the Pending; the dispatcher answers them."""
 
-    def __init__(self, service: TransactionService, reader: TransactionReader, address: NodeAddress) -> None:
+    def __init__(
+        self,
+        service: TransactionService,
+        reader: TransactionReader,
+        address: NodeAddress,
+        others: Callable[[], Sequence[NodeAddress]],
+    ) -> None:
+        """`others` returns the servers that wait for the store of this one, at `address`."""
         self._service = service
         self._reader = reader
         self._address = address
+        self._others = others
 
     def FindCoordinator(
         self, request: transaction_pb2.FindCoordinatorRequest, context: CallContext
@@ -65,6 +73,8 @@ class TransactionServicer:
             else:
                 message.node_id, message.host, message.port = address.node_id, address.host, address.port
                 message.coordinator_shard = located.shard
+        for each in (address, *self._others()):
+            response.servers.add(node_id=each.node_id, host=each.host, port=each.port)
         return settled(response)
 
     def InitProducerId(

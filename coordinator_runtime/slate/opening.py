@@ -225,9 +225,15 @@ def check_stored(
     """Check that this program may open what is stored. Raises StoreRefused."""
     format_version = number_of(rows.get(Family.META, FORMAT_VERSION_KEY))
     if format_version != own_rows.FORMAT_VERSION:
+        is_older = format_version < own_rows.FORMAT_VERSION
+        advice = (
+            "no release ever wrote it: use another place"
+            if is_older
+            else "use the version that wrote it, or a later one"
+        )
         raise StoreRefused(
             f"the store {location.address} has format {format_version}, and this program knows"
-            f" {own_rows.FORMAT_VERSION}: use the version that wrote it, or a later one"
+            f" {own_rows.FORMAT_VERSION}: {advice}"
         )
     names = (key for key, _value in rows.scan(Family.META, DEMAND_PREFIX, DEMAND_PREFIX + b"\xff"))
     demands = unknown_demands(rows.identity.features, (name for name in names if name not in known_demands))

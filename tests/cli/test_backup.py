@@ -71,6 +71,8 @@ def test_old_backups_are_removed_when_a_person_says_so(txnctl: Terminal, stopped
     [
         (["backup", "create", "--data-dir", "x"], "--data-dir and --to belong together", 2),
         (["backup", "create", "--data-dir", "nowhere", "--to", "b"], "there is no store in nowhere", 3),
+        (["backup", "create", "--data-dir", "s3://b/p", "--to", "x"], "`txnctl migrate s3://b/p DIR`", 2),
+        (["backup", "create", "--data-dir", "x", "--to", "gs://b/p"], "gs://b/p is no directory", 2),
         (["backup", "list", "nowhere"], "No such file or directory", 3),
         (["backup", "verify", "nowhere"], "No such file or directory", 3),
         (["restore", "nowhere", "target"], "No such file or directory", 3),

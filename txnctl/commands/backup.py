@@ -97,6 +97,7 @@ def create(
     """
     if (data_dir is None) != (to is None):
         raise CommandFailed(ExitStatus.USAGE, "--data-dir and --to belong together: a directory, and where to copy it")
+    _refuse_addresses(data_dir, to)
     if data_dir is None or to is None:
         row = _create_on_server(server, timeout_ms, is_independent=independent)
     else:
@@ -114,6 +115,28 @@ def create(
                 )
             )
     print_list([row], _COLUMNS, output, empty="")
+
+
+def _refuse_addresses(data_dir: Path | None, to: Path | None) -> None:
+    """Refuse places in object storage. Raises CommandFailed."""
+    source, target = _address_in(data_dir), _address_in(to)
+    if source is not None:
+        raise CommandFailed(
+            ExitStatus.USAGE,
+            f"{source} is in object storage, of which no backup is made: use the versions of the bucket, or stop the"
+            f" server, export with `txnctl migrate {source} DIR`, and back up DIR",
+        )
+    if target is not None:
+        raise CommandFailed(
+            ExitStatus.USAGE, f"{target} is no directory: make the backup in one, and copy that to the bucket"
+        )
+
+
+def _address_in(path: Path | None) -> str | None:
+    """Return the address in object storage that was given as a path; None for the path of a file."""
+    if path is None or path.parts[:1] not in (("s3:",), ("gs:",), ("az:",)):
+        return None
+    return f"{path.parts[0]}//{'/'.join(path.parts[1:])}"
 
 
 def _create_on_server(server: str, timeout_ms: int, *, is_independent: bool) -> Row:

@@ -134,19 +134,31 @@ def test_the_environment_may_not_hold_what_kubernetes_would_put_there() -> None:
 def test_what_starts_a_server_without_tls_says_that_it_is_open() -> None:
     """Only what is for trying things out does so."""
     starts = [
+        "compose.bucket.yaml",
         "compose.yaml",
         "kubernetes/overlays/dev/kustomization.yaml",
+        "kubernetes/overlays/bucket/kustomization.yaml",
         "kubernetes/overlays/prod/kustomization.yaml",
     ]
     insecure = [name for name in starts if re.search(r"^[^#]*--insecure", (OPS / name).read_text(), re.MULTILINE)]
-    assert insecure == ["compose.yaml", "kubernetes/overlays/dev/kustomization.yaml"]
+    assert insecure == starts[:3]
     assert [name for name in insecure if "OPEN: " not in (OPS / name).read_text()] == []
-    assert "OPEN" not in (OPS / starts[-1]).read_text()
+    assert not any("OPEN" in (OPS / name).read_text() for name in starts[3:])
 
 
-def test_production_has_tls_on_every_listener() -> None:
+def test_the_lines_that_a_start_refuses_are_those_of_the_program() -> None:
+    _before, _head, table = (OPS / "bucket.md").read_text().partition("| line | do |\n| --- | --- |\n")
+    lines = [row.split(" | ")[0].removeprefix("| ") for row in table.splitlines()]
+    assert len(lines) > 4
+    program = "".join(path.read_text() for path in (ROOT / "coordinator_runtime").rglob("*.py"))
+    said = re.sub(r'"\s+f?"', "", program)
+    assert [line for line in lines if line not in said] == []
+
+
+@pytest.mark.parametrize("overlay", ["prod", "bucket"])
+def test_production_has_tls_on_every_listener(overlay: str) -> None:
     """The settings of the container, as the overlay gives them, are a configuration without `insecure`."""
-    given = (OPS / "kubernetes/overlays/prod/kustomization.yaml").read_text()
+    given = (OPS / f"kubernetes/overlays/{overlay}/kustomization.yaml").read_text()
     variables = dict(re.findall(r'\{name: (TXN_\w+), value: "?([^"}\s]+)"?\}', given))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
@@ -156,6 +168,7 @@ def test_production_has_tls_on_every_listener() -> None:
     assert config.tls_client_auth is ClientAuth.REQUIRED
     assert config.core_config().enforces_acls
     assert config.super_user_names() == ("User:CN=txn-admin",)
+    assert config.lease is (config.store is not None) is (overlay == "bucket")
     assert set(re.findall(r"mountPath: (\S+),", given)) == {
         str(file.parent) for file in (config.tls_key_file, config.metrics_tls_key_file) if file is not None
     }

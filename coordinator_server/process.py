@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.engine import OpenStore
 from coordinator_runtime.slate.lease import LeaseEnded
 from coordinator_runtime.store import StoreFailed, StoreFenced, StoreRefused
+from coordinator_runtime.store_statistics import StoreStatistics
 from coordinator_server.addresses import Address, NodeAddress, parse_address
 from coordinator_server.build import SERVICE_NAMES, Outside, Server, build, load
 from coordinator_server.connection_numbers import CertificateNumbers, ConnectionNumbers
@@ -43,6 +44,7 @@ from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import audit_file, configure_logs
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
+from coordinator_server.metrics.instruments import Readings
 from coordinator_server.metrics.server import LoopLag
 from coordinator_server.security.authentication import IdentityRefused
 from coordinator_server.security.reloading_credentials import CredentialsWatch, ReloadingCredentials
@@ -221,7 +223,9 @@ class _Process:
         self._manager.busy("loading the state")
         server = build(self._config, opened, self._clock, self._fail, self._outside())
         if self._metrics is not None:
-            self._publish(self._metrics, server, opened)
+            self._publish(self._metrics, server.readings, opened.statistics)
+            LoopLag(self._clock, server.readings.numbers.runtime.loop_lag).start()
+            _log.info("serving_metrics", listen=str(self._metrics_address(self._metrics)), path="/metrics")
         if self._lease is not None:
             server.gatekeeper.is_owner = self._lease.is_valid
         self._heed_signals()
@@ -273,6 +277,8 @@ class _Process:
         address = self._advertised()
         node = NodeAddress(self._config.node_id, address.host, address.port)
         waiting = WaitingServer(self._config, self._clock, self._outside(), node, lease)
+        if self._metrics is not None:
+            self._publish(self._metrics, waiting.readings, StoreStatistics)
         self._front = Switch(waiting.handler)
         await self._listeners.start(self._front, self._answers)
         if self._kafka is not None:
@@ -430,13 +436,12 @@ class _Process:
                 ExitStatus.ADDRESS_REFUSED, f"cannot listen for metrics on {wanted}: {error.strerror}; choose another"
             ) from error
 
-    def _publish(self, metrics: MetricsEndpoint, server: Server, opened: OpenStore) -> None:
+    def _publish(
+        self, metrics: MetricsEndpoint, readings: Callable[[], Readings], statistics: Callable[[], StoreStatistics]
+    ) -> None:
         """Answer scrapes from now on, including the time while the state is loaded."""
-        loop = asyncio.get_running_loop()
-        collector = ReadingsCollector(loop, server.readings, opened.statistics, self._connection_numbers)
+        collector = ReadingsCollector(asyncio.get_running_loop(), readings, statistics, self._connection_numbers)
         metrics.publish(registry_of(collector))
-        LoopLag(self._clock, server.readings.numbers.runtime.loop_lag).start()
-        _log.info("serving_metrics", listen=str(self._metrics_address(metrics)), path="/metrics")
 
     def _metrics_address(self, metrics: MetricsEndpoint) -> Address:
         return Address(parse_address(self._config.metrics_listen or "").host, metrics.port)

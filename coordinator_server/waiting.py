@@ -16,6 +16,7 @@ from coordinator_runtime.no_store import NoStore
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.build import METHODS_OF, Outside, build
 from coordinator_server.grpc_front.wire.waiting import waiting_servicer
+from coordinator_server.metrics.instruments import Readings
 from coordinator_server.settings.config import Config
 from coordinator_server.tracing import TraceExporter
 
@@ -47,6 +48,11 @@ class WaitingServer:
         self._server.gatekeeper.open()
         self.handler = self._server.dispatcher
         self.keeper = self._server.keeper
+
+    def readings(self) -> Readings:
+        """Return the metrics of a server that waits: which program it is. It has no shards that could be missing."""
+        found = self._server.readings()
+        return {name: found[name] for name in ("txn_build_info", "txn_config_info")}
 
     def kafka_endpoints(self) -> Mapping[int, ApiEndpoint]:
         """Return the endpoints of Kafka's protocol."""

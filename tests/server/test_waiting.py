@@ -57,6 +57,12 @@ async def test_no_owner_is_named_without_a_valid_lease(*, is_held: bool, later_m
     assert "no server holds it at the moment" in refused.error_message
 
 
+async def test_scrapes_tell_which_program_waits_and_of_no_shard_that_is_missing() -> None:
+    readings = waiting_server(ManualClock()).readings()
+    assert readings.keys() == {"txn_build_info", "txn_config_info"}
+    assert all(readings.values())
+
+
 async def test_transports_that_serve_go_over_to_the_next_handler() -> None:
     clock = ManualClock()
     first, second = waiting_server(clock).handler, waiting_server(clock, is_held=False).handler

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import grpc
@@ -43,20 +44,34 @@ class Patient(NamedTuple):
     servicer: Loading
 
 
-@pytest.fixture
-def patient() -> Iterator[Patient]:
-    """It answers, and its services do not take work."""
+@contextmanager
+def of_health(status: int) -> Iterator[Patient]:
+    """A server that answers, and whose services have this status."""
     with ThreadPoolExecutor(1) as pool:
         server = grpc.server(pool)
         servicer = Loading()
         for name in SERVICE_NAMES:
-            servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+            servicer.set(name, status)
         servicer.set("", health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         yield Patient(f"127.0.0.1:{port}", servicer)
         server.stop(None).wait()
+
+
+@pytest.fixture
+def patient() -> Iterator[Patient]:
+    """It answers, and its services do not take work."""
+    with of_health(health_pb2.HealthCheckResponse.NOT_SERVING) as server:
+        yield server
+
+
+def test_of_two_servers_the_one_that_takes_work_is_reported(txnctl: Terminal, patient: Patient) -> None:
+    """The other waits for the lease of their store."""
+    with of_health(health_pb2.HealthCheckResponse.SERVING) as serving:
+        both = f"{patient.address},{serving.address}"
+        assert txnctl("health", "--server", both).well().lines == [f"Server  {serving.address}", "Status  SERVING"]
 
 
 def test_the_service_that_is_asked_is_one_of_ours() -> None:

@@ -125,8 +125,8 @@ def topic_there(connection: Connection, name: str, timeout_ms: int) -> TopicDesc
 
 
 def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS, *, service: str = SERVICE) -> str:
-    """Return the address of the server that answers, of several the first one. With `--wait`, also wait for its
-    `service` to take work, until the time is over.
+    """Return the address of the server that answers; of several the first whose `service` takes work, or the first if
+    none does. With `--wait`, also wait for one that takes work, until the time is over.
 
     Raises CommandFailed if no server answers. Without `--wait` it does so at once, while gRPC would retry until the
     deadline."""
@@ -139,13 +139,17 @@ def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS, *, service: str =
                 for address, reach in reaches.items()
             ]
             wait_while(partial(_problem_of_all, looks), wait_ms=wait_ms, clock=SystemClock(), note=print_note)
-    problems = []
-    for address, reach in reaches.items():
-        problem = reach(min(timeout_ms, GIVE_UP_MS))
-        if problem is None:
-            return address
-        problems.append(problem)
-    raise unreachable(server, "; ".join(dict.fromkeys(problems)))
+    look_ms = min(timeout_ms, GIVE_UP_MS)
+    problems = {address: reach(look_ms) for address, reach in reaches.items()}
+    answering = [address for address, problem in problems.items() if problem is None]
+    if not answering:
+        raise unreachable(server, "; ".join(dict.fromkeys(filter(None, problems.values()))))
+    if len(answering) > 1:
+        for address in answering:
+            with open_channel(address) as channel:
+                if look_for_work(address, reaches[address], channel, service)(look_ms) is None:
+                    return address
+    return answering[0]
 
 
 def _reach(address: str) -> Look:

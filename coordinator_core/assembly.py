@@ -56,6 +56,7 @@ from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.news import News
 from group_coordinator.registry import PARTS, GroupPart
 from group_coordinator.services import GroupDependencies, GroupServices, ShareDependencies, group_services
+from group_coordinator.share_partitions.members import ShareMembers
 from group_coordinator.share_partitions.news import ShareNews
 from group_coordinator.share_partitions.places import SharePlaces, release_when_members_end
 from group_coordinator.share_partitions.sessions import ShareSessions
@@ -272,7 +273,7 @@ def assemble(
     leave_markers_to_the_next_load(loader, sender)
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
     send_members_away_with_their_shard(loader, base.group_router, answers, news)
-    release_when_members_end(runtime, base.sessions)
+    release_when_members_end(runtime, base.sessions, ShareMembers(runtime, base.group_router))
     shard_key = base.transaction_router.shard_key
     verifier = CoordinatorVerifier(runtime, shard_key)
     log = _log(base, verifier, UnfinishedOutcomes(runtime, sender, config.shard_count))

@@ -80,7 +80,10 @@ NO_SHARE_STATES: Final = NoShareStates()
 
 
 class ReleaseShares(Struct, frozen=True):
-    """Effect: release at once all records of a member of a share group, because its membership ended."""
+    """Effect: end the share session of a member of a share group, and release all its records, because its membership
+    ended."""
 
     group_id: str
     member_id: str
+    keeps_session: bool = False
+    """True if an open session goes on for a while, so that the member may still acknowledge."""

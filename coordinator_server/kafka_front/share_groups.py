@@ -78,6 +78,8 @@ def _heartbeat(request: ShareGroupHeartbeatRequest) -> ShareHeartbeat:
         member_epoch=request.member_epoch,
         rack_id=request.rack_id,
         subscribed_topic_names=None if topics is None else frozenset(topics),
+        # A session is independent of the membership in Kafka, and librdkafka leaves before it acknowledges.
+        keeps_session=True,
     )
 
 

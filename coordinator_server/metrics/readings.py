@@ -62,6 +62,7 @@ TIMER_KINDS: Final = (
     "load",
     "news",
     "heartbeat_wait",
+    "share_departure",
     "share_fetch",
     "share_letters",
     SHARE_LOCK,

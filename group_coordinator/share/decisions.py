@@ -170,4 +170,6 @@ def _decide_leave(shard: GroupShard, group: ShareGroup, request: ShareHeartbeat)
     if request.member_id not in group.members:
         raise unknown_member(group.group_id, request.member_id)
     reply = HeartbeatReply(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
-    return replace(decide_removal(shard, group, request.member_id, LeaveReason.LEAVE), reply=reply)
+    keeps_session = request.keeps_session
+    removal = decide_removal(shard, group, request.member_id, LeaveReason.LEAVE, keeps_session=keeps_session)
+    return replace(removal, reply=reply)

@@ -1,4 +1,5 @@
-"""Removal of members of share groups that leave or are silent for too long. Their records are available again at once.
+"""Removal of members of share groups that leave or are silent for too long. Their records are available again at once,
+unless a member that leaves keeps its share session.
 
 The session timer is armed by every heartbeat and counts from its answer.
 
@@ -20,17 +21,21 @@ from group_coordinator.share.group import ShareGroup, find_group, member_tombsto
 from group_coordinator.state import Group
 
 
-def decide_removal(shard: GroupShard, group: ShareGroup, member_id: str, reason: LeaveReason) -> Decision:
-    """Remove a member. The others get a new target, in a new epoch."""
+def decide_removal(
+    shard: GroupShard, group: ShareGroup, member_id: str, reason: LeaveReason, *, keeps_session: bool = False
+) -> Decision:
+    """Remove a member. The others get a new target, in a new epoch. Its session ends too, at once or a little later
+    (`ReleaseShares`)."""
     group_id = group.group_id
     values = member_tombstones(group_id, [member_id])
-    effects: list[Effect] = [CancelTimer(session_key(group_id, member_id))]
-    if group.outlives_members:
-        effects.append(ReleaseShares(group_id, member_id))
+    effects: tuple[Effect, ...] = (
+        CancelTimer(session_key(group_id, member_id)),
+        ReleaseShares(group_id, member_id, keeps_session),
+    )
     return Decision(
         records=tuple(Record(shard.key, value, cause=reason) for value in values),
         joins=(look(shard, group_id, cause=f"member {reason}", must_bump=True),),
-        effects=tuple(effects),
+        effects=effects,
         events=(MemberLeft(group_id, group.kind, member_id, reason),),
     )
 

@@ -14,6 +14,9 @@ from group_coordinator.topics import TopicShare
 class ShareHeartbeat(Beat, frozen=True, kw_only=True):
     """One ShareGroupHeartbeat. None means unchanged, or none in a join (spec groups 6.1)."""
 
+    keeps_session: bool = False
+    """True if a member that leaves may acknowledge after that, in its share session (`places.DEPARTURE_MS`)."""
+
 
 class ShareMemberDescription(Struct, frozen=True):
     """One member of a share group, as it is on disk."""

@@ -57,6 +57,14 @@ class ShareMembers:
         shard: GroupShard = self._runtime.shard(self.shard_key(group_id))
         return shard.part(GroupSettings).of_shares(group_id)
 
+    def has(self, key: MemberKey) -> bool:
+        """Return True if there is such a member, and the shard of its group is served."""
+        try:
+            self.membership(key)
+        except Refused:
+            return False
+        return True
+
     def membership(self, key: MemberKey) -> ShareMembership:
         """Return a member. Raises Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, which may rest on live state; and if
         the shard of the group is not served."""

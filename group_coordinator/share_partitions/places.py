@@ -23,6 +23,7 @@ from group_coordinator.share_partitions.decisions import (
     decide_marker,
     decide_release,
 )
+from group_coordinator.share_partitions.members import ShareMembers
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.sessions import MemberKey, ShareSessions
 from group_coordinator.share_partitions.shard import ShareShard
@@ -33,6 +34,10 @@ LOOKED_AT_PER_STEP: Final = 256
 
 RELEASED_PER_STEP: Final = 32
 """Number of acquisitions that are released in one turn, or a few more."""
+
+DEPARTURE_MS: Final = 5_000
+"""Longest time that a member may acknowledge after it left (ms), if it kept its session. It covers a repetition of the
+last request. In Kafka the time ends with the connection, or with the locks of the records."""
 
 ShareHold = tuple[ShareKey, Sequence[int]]
 """Acquisitions of one member in a share partition."""
@@ -152,11 +157,23 @@ def _released(runtime: Runtime, shard: ShareShard, member_id: str, holds: Sequen
     return [runtime.write(Operation(shard.key, decide), is_urgent=True)]
 
 
-def release_when_members_end(runtime: Runtime, sessions: ShareSessions) -> None:
-    """Handle the effect `ReleaseShares`: end the session of the member, and release its records."""
+def release_when_members_end(runtime: Runtime, sessions: ShareSessions, members: ShareMembers) -> None:
+    """Handle the effect `ReleaseShares`: end the session of the member, and release its records. A kept session ends
+    with its final epoch, or after `DEPARTURE_MS`, unless the member has joined again."""
 
-    def end(ended: ReleaseShares) -> None:
-        sessions.end(MemberKey(ended.group_id, ended.member_id))
-        release(runtime, ended.group_id, ended.member_id)
+    def end(key: MemberKey) -> None:
+        sessions.end(key)
+        release(runtime, *key)
 
-    runtime.handle_effect(ReleaseShares, end)
+    def end_departure(key: MemberKey) -> None:
+        if not members.has(key):
+            end(key)
+
+    def ended(effect: ReleaseShares) -> None:
+        key = MemberKey(effect.group_id, effect.member_id)
+        if effect.keeps_session and sessions.keep_for_acknowledgements(key):
+            runtime.arm(("share_departure", key), DEPARTURE_MS, partial(end_departure, key))
+        else:
+            end(key)
+
+    runtime.handle_effect(ReleaseShares, ended)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -50,6 +50,8 @@ from group_coordinator.share_partitions.sessions import (
     MemberKey,
     ShareSession,
 )
+
+_NO_MEMBER: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_MEMBER_ID})
 
 T = TypeVar("T")
 ReplyT = TypeVar("ReplyT", ShareFetchReply, ShareAcknowledgeReply)
@@ -141,16 +143,20 @@ class SharePartitionService:
         self, key: MemberKey, epoch: int, go_on: Callable[[ShareSession, ShareSettings], Pending[T]]
     ) -> Pending[T]:
         """Go on in the session of a request. A refusal that rests on the state of the group waits until that is on
-        disk. Raises Refused as `ShareSessions.take` and `ShareSessions.open`."""
+        disk. A session may outlive the membership: then its acknowledgements count, and it acquires nothing.
+
+        Raises Refused as `ShareSessions.take` and `ShareSessions.open`."""
         session = None if epoch == INITIAL_EPOCH else self.sessions.take(key, epoch)
         try:
-            membership = self._members.membership(key)
+            settings = self._members.membership(key).settings
         except Refused as refusal:
-            self.sessions.end(key)
-            return self._runtime.write(once_durable(self._members.shard_key(key.group_id), refusal))
+            if session is None or refusal.code not in _NO_MEMBER:
+                self.sessions.end(key)
+                return self._runtime.write(once_durable(self._members.shard_key(key.group_id), refusal))
+            settings = self._members.settings(key.group_id)
         if session is None:
             session = self.sessions.open(key)
-        return go_on(session, membership.settings)
+        return go_on(session, settings)
 
     # Partitions of a request
 

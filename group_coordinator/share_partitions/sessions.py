@@ -1,8 +1,8 @@
 """Share sessions: the partitions that a member fetches from, and the epoch that counts its requests.
 
-They are in memory only. A session ends with its membership. Their number has a limit, beyond which none is begun. If
-they have too many partitions, the one ends that was idle for longest. Its member begins a new one, and keeps the
-records that it holds.
+They are in memory only. A session ends with its membership, or shortly after a leave that keeps it. Their number has a
+limit, beyond which none is begun. If they have too many partitions, the one ends that was idle for longest. Its member
+begins a new one, and keeps the records that it holds.
 
 Source: spec groups 6.2; KIP-932.
 """
@@ -48,7 +48,7 @@ class ShareSession:
         self.partitions: dict[int, PartitionRef] = {}
         """Partitions by ordinal, in the order in which the next fetch reads them."""
         self.on_end: dict[Hashable, Callable[[], None]] = {}
-        """Callbacks of the fetches that wait, by their names, for the end of the session."""
+        """Callbacks of the fetches that wait, by their names, for the end of the session or of the membership."""
         self._requests: deque[tuple[Callable[[], Pending[Any]], Pending[Any]]] = deque()
         """Requests that were taken, the first of which has begun, and their replies."""
 
@@ -93,6 +93,11 @@ class ShareSession:
             for ordinal, ref in self.partitions.items()
             if (ref.topic_id, ref.partition) in wanted or (ref.topic, ref.partition) in wanted
         ]
+
+    def end_waits(self) -> None:
+        """Answer the fetches that wait."""
+        for told in [*self.on_end.values()]:
+            told()
 
     def give_way(self, ordinal: int) -> None:
         """Let all other partitions be read before this one, which has just brought records."""
@@ -167,8 +172,15 @@ class ShareSessions:
         if session is not None:
             self._partition_count -= len(session.partitions)
             session.partitions.clear()
-            for told in [*session.on_end.values()]:
-                told()
+            session.end_waits()
+
+    def keep_for_acknowledgements(self, key: MemberKey) -> bool:
+        """Answer the fetches that wait in the session of a member that left. Return False if it has no session."""
+        session = self._sessions.get(key)
+        if session is None:
+            return False
+        session.end_waits()
+        return True
 
     def is_current(self, session: ShareSession) -> bool:
         """Return True until the session ends."""

@@ -18,6 +18,9 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     give_up s                      AbortBatch of whatever is open
     cancel p1                      p1 gives its last call up
     member w1 workers t            w1 becomes a member of the share group "workers" (leave w1: leaves it)
+    depart w1                      w1 leaves as over Kafka's protocol, and keeps its share session
+    poll w1                        w1 acquires records in its session
+    finish w1 t-0 0-4 accept       w1 acknowledges them in the last request of its session
     take w1 t-0                    w1 acquires records of t-0
     acknowledge p1 w1 t-0 0-4 accept   w1 acknowledges them in the transaction of p1 (or reject)
     flush, flush 1, seal           make durable what is staged; its first group; end a turn of the loop
@@ -59,6 +62,7 @@ from partition_log.state import Isolation
 from tests.harness.memory_store import MemoryStore
 from tests.harness.script_line import Line, parse
 from tests.harness.script_producer import Producer, identity_in
+from tests.harness.share_consumers import ShareConsumer
 from tests.harness.share_groups import ShareMember
 from tests.harness.share_script import SHARE_VERBS, show_share
 from tests.harness.shelf import MemoryShelf
@@ -81,6 +85,7 @@ class Script:
         """How many Transacts named themselves, because the script did not."""
         self.backup: MemoryStore | None = None
         self.members: dict[str, ShareMember] = {}
+        self.consumers: dict[str, ShareConsumer] = {}
         """Members of share groups."""
         self._said: list[str] = []
 

@@ -19,7 +19,10 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.share_ports import ReleaseShares
+from group_coordinator.members import LEAVE_EPOCH
+from group_coordinator.share.requests import ShareHeartbeat
 from tests.harness.consumers import Partitions, partitions_of
+from tests.harness.group_calls import ANYBODY
 from tests.harness.group_world import group_world
 from tests.harness.groups import GROUP, OK, code
 from tests.harness.world import World
@@ -160,3 +163,10 @@ class ShareMember:
 
     def leaves(self) -> Any:
         return self.beats(-1)
+
+    def leaves_as_in_kafka(self) -> Pending[Any]:
+        """Leave, and keep the share session, as over Kafka's protocol. The answer comes once it is durable."""
+        request = ShareHeartbeat(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=LEAVE_EPOCH, keeps_session=True
+        )
+        return self.world.inside.core.groups.share.heartbeat(request, ANYBODY)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from coordinator_protocol.errors import ErrorCode
 from group_coordinator.share_partitions.rules import AckType
 from tests.groups.share_partitions.pictures import picture
+from tests.harness.groups import OK, code
+from tests.harness.share_consumers import ShareConsumer
 from tests.harness.share_groups import ShareMember
 from tests.harness.share_partitions import Shares
 
@@ -34,6 +37,32 @@ def _take(script: Script, line: Line) -> None:
         shares.resolve(0)
     taken = shares.acquire(name)
     script.say(f"{name} take: {' '.join(map(str, taken)) or 'nothing'}")
+
+
+def _depart(script: Script, line: Line) -> None:
+    script.members[line.words[0]].leaves_as_in_kafka()
+    script.world.settle()
+
+
+def _poll(script: Script, line: Line) -> None:
+    (name,) = line.words
+    consumer = script.consumers.setdefault(name, ShareConsumer(script.world, script.members[name]))
+    response = consumer.asks()
+    taken = consumer.acquired(response) if code(response) is OK else {}
+    found = [f"{partition}: {' '.join(map(str, offsets))}" for partition, offsets in taken.items()]
+    script.say(f"{name} poll: {', '.join(found) or _outcome(code(response), 'nothing')}")
+
+
+def _finish(script: Script, line: Line) -> None:
+    name, partition, offsets, kind = line.words
+    first, _, last = offsets.partition("-")
+    response = script.consumers[name].closes({partition: [(int(first), int(last or first), AckType[kind.upper()])]})
+    error = code(response) if code(response) is not OK else code(response.results[0])
+    script.say(f"{name} finish: {_outcome(error, 'ok')}")
+
+
+def _outcome(error: ErrorCode, success: str) -> str:
+    return success if error is OK else error.name
 
 
 def _acknowledge(script: Script, line: Line) -> None:
@@ -65,4 +94,7 @@ SHARE_VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "leave": _leave,
     "take": _take,
     "acknowledge": _acknowledge,
+    "depart": _depart,
+    "poll": _poll,
+    "finish": _finish,
 }

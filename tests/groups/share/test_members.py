@@ -175,12 +175,13 @@ def test_the_records_of_a_member_are_released_when_it_leaves_or_is_silent() -> N
     assert (shares.state(), shares.world.groups.timers()) == ("Empty", {})
 
 
-def test_a_group_that_reads_nothing_has_nothing_to_release() -> None:
+def test_a_member_of_a_group_that_reads_nothing_ends_too() -> None:
+    """It may have a share session."""
     shares = share_groups()
     member = shares.member()
     member.joins("nothing-like-that")
     member.leaves()
-    assert shares.states.released == []
+    assert shares.states.released == [ReleaseShares("g", "m")]
 
 
 def test_a_restart_brings_back_members_assignments_and_timers() -> None:

@@ -68,6 +68,8 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
@@ -110,7 +112,12 @@ def _api(
 TXN_VERSION: Final = 2
 """`transaction.version`: with 2, clients let Produce and TxnOffsetCommit add to the transaction (KIP-890)."""
 FEATURES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    {"group.version": (0, 1), "share.version": (0, 1), "transaction.version": (0, TXN_VERSION)}
+    {
+        "group.version": (0, 1),
+        "share.version": (0, 1),
+        "streams.version": (0, 1),
+        "transaction.version": (0, TXN_VERSION),
+    }
 )
 """Features with the lowest and the highest level. The highest is finalised."""
 
@@ -168,6 +175,8 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
             _api(ApiKey.SHARE_GROUP_DESCRIBE, Method.SHARE_GROUP_DESCRIBE),
             _api(ApiKey.SHARE_FETCH, Method.SHARE_FETCH),
             _api(ApiKey.SHARE_ACKNOWLEDGE, Method.SHARE_ACKNOWLEDGE),
+            _api(ApiKey.STREAMS_GROUP_HEARTBEAT, Method.STREAMS_GROUP_HEARTBEAT),
+            _api(ApiKey.STREAMS_GROUP_DESCRIBE, Method.STREAMS_GROUP_DESCRIBE),
             _api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, Method.DESCRIBE_SHARE_GROUP_OFFSETS),
             _api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, Method.ALTER_SHARE_GROUP_OFFSETS),
             _api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, Method.DELETE_SHARE_GROUP_OFFSETS),

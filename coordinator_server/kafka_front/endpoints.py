@@ -27,6 +27,7 @@ from coordinator_server.kafka_front.produce import produce_handlers
 from coordinator_server.kafka_front.share_groups import share_group_handlers
 from coordinator_server.kafka_front.share_offsets import share_offset_handlers
 from coordinator_server.kafka_front.share_records import share_record_handlers
+from coordinator_server.kafka_front.streams_groups import streams_group_handlers
 from coordinator_server.kafka_front.topic_partitions import topic_partitions_handlers
 from coordinator_server.kafka_front.topics import topic_handlers
 from coordinator_server.kafka_front.transaction_admin import transaction_admin_handlers
@@ -56,6 +57,7 @@ def handlers(core: Core, settings: FrontSettings) -> Iterator[tuple[ApiKey, ApiH
     yield from share_group_handlers(core.groups.share, access)
     yield from share_record_handlers(core.groups.share_records, core.log.records.fetcher, core.checks.worker)
     yield from share_offset_handlers(core.groups.share_offsets)
+    yield from streams_group_handlers(core.groups.streams, access)
     yield from offset_handlers(core.groups.offsets)
     yield from group_admin_handlers(core.groups.administration, access)
     log = core.log

@@ -135,6 +135,11 @@ def core_settings(topic: str, settings: Iterable[tuple[str, str]]) -> dict[str, 
     return wanted
 
 
+def kafka_settings(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return settings of the core under Kafka's names, in their order. Those that Kafka does not have are left out."""
+    return [(each.name, each.to_kafka(settings[each.core_name])) for each in _MAPPED if each.core_name in settings]
+
+
 def core_names(topic: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the settings of the core that return to their defaults. Raises Refused INVALID_CONFIG."""
     unset = []

@@ -1,4 +1,4 @@
-"""What every test run needs: tests that need Java say so, and a machine without it skips them aloud."""
+"""Setup of every test run: tests that need Java say so, and a machine without it skips them aloud."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
-# How long an example takes says more about the machine than about us. And a gate must say the same twice: in CI
-# Hypothesis draws the same examples for the same commit, new ones elsewhere. Four times as many are for the long tests.
+# No deadline: the time of an example says more about the machine than about us. And a gate must say the same twice: in
+# CI Hypothesis draws the same examples for the same commit, new ones elsewhere. Four times as many are for the long
+# tests.
 settings.register_profile("quick", deadline=None, max_examples=25, **({"database": None} if IS_CI else {}))
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=100)
 settings.load_profile("quick")

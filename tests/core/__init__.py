@@ -1,1 +1,1 @@
-"""What needs more than one part of the inside: the core's own use cases."""
+"""Tests of more than one part of the inside: the core's own use cases."""

@@ -44,7 +44,7 @@ STEPS = (
     *("snapshot", "snapshot", "unload", "load", "load", "tick"),
 )
 Step: TypeAlias = tuple[str, int, int]
-"""What happens, to which client, in which partition."""
+"""The kind of a step, its client, and its partition."""
 Shown: TypeAlias = dict[str, list[str]]
 """Values by partition."""
 
@@ -195,7 +195,7 @@ class SnapshotHistory:
         return dict(named(taken.snapshot))
 
     def measure(self, partition: str, view: PartitionView) -> Sequence[ShownPart]:
-        """Where a snapshot's records lie, in the smallest steps."""
+        """Return the positions of a snapshot's records, in the smallest steps."""
         scan = scan_of(view)
         query = MeasureQuery(partition_name(partition), scan.start_offset, scan.end_offset, scan.shown)
         (result,) = self.world.inside.core.log.ranges.measure_records(MeasureRecords([query], 1), ANYBODY).result()
@@ -225,7 +225,7 @@ def read_of(world: World, snapshot: LeasedSnapshot) -> Shown:
 
 
 def delta_of(world: World, before: LeasedSnapshot, after: LeasedSnapshot) -> Shown:
-    """What a reader adds to what it has of the first snapshot to have the second. Raises Refused."""
+    """Return the records that a reader adds to those of the first snapshot to have the second. Raises Refused."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for (name, earlier, _), (_same, later, _) in zip(before.views, after.views, strict=True):
         for each in scans_between(earlier, later):

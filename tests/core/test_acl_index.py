@@ -1,4 +1,4 @@
-"""What rules say, held against a list of all of them that is read from the top every time."""
+"""The answers of the index of rules, compared with a list of all rules that is read from the top every time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def applies(acl: Acl, question: AclQuestion) -> bool:
 
 
 def is_allowed(rules: Iterable[Acl], question: AclQuestion) -> bool:
-    """Kafka's rules, written down as they are told."""
+    """Apply Kafka's rules as its documentation gives them."""
     asked = {question.permission, Permission.ALL}
     applying = [acl for acl in rules if applies(acl, question)]
     if any(acl.permission_type is PermissionType.DENY and acl.operation in asked for acl in applying):

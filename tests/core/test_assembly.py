@@ -8,7 +8,7 @@ from tests.harness.world import World
 
 
 def fenced(world: World, shard: ShardKey, coordinator_epoch: int) -> ShardState:
-    """A partition told the marker sender that a newer coordinator of the shard exists."""
+    """Report from a partition that a newer coordinator of the shard exists; return the shard's state afterwards."""
     core = world.inside.core
     core.sender.on_fenced(shard, coordinator_epoch)
     world.tick(0)

@@ -31,7 +31,8 @@ def stretches(draw: some.DrawFn) -> dict[str, UnreadStretch]:
 
 
 def is_cut(stretches: dict[str, UnreadStretch], cut: dict[str, int]) -> bool:
-    """Whether every decision is before it, or behind it, wherever it has something that lies not before the start."""
+    """Return whether each decision lies on one side of the cut in all partitions, records before the starts left
+    out."""
     sides: dict[int, set[bool]] = {}
     for place, stretch in stretches.items():
         for each in stretch.committed:

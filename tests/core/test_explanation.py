@@ -1,4 +1,4 @@
-"""Why committed readers of a partition get no further: the rule by its table, and the use case by what can happen."""
+"""Explanations of blocked committed readers: the rule by its table, and the use case by what can happen."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def asked_by_name(
 def explained(
     world: World, partition: str = "t-0", context: CallContext = ADMIN, *, history_limit: int = 0
 ) -> Blocking:
-    """What is in the way."""
+    """Return what blocks committed readers."""
     blocking = asked(world, partition, context, history_limit=history_limit).result().blocking
     assert blocking is not None
     return blocking

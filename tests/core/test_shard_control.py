@@ -1,4 +1,4 @@
-"""What administrators may do to shards, asked of the core itself."""
+"""Permissions of administrators on shards, asked of the core itself."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_transactions_that_one_decision_ends_are_shown_together() -> None:
 
 
 def test_a_delta_begins_with_its_transactions_though_the_snapshot_before_begins_later() -> None:
-    """Who follows a log by deltas has records from before the start of the last snapshot."""
+    """A reader that follows a log by deltas has records from before the start of the last snapshot."""
     before = PartitionView(5, 6, 0, {1: 3, 2: 4})
     assert scans_between(before, PartitionView(5, 6, 0, {2: 4})) == (Scan(3, 6, 0, SnapshotFilter(only={1: 3})),)
     assert scans_between(before, PartitionView(5, 9, 0, {1: 7, 2: 4})) == (

@@ -92,7 +92,7 @@ def assignable(group: Group) -> set[tuple[str, int]]:
     }
 
 
-# What Hypothesis draws: few numbers, of which every bit says something, because drawing is what costs time.
+# Strategies that draw few numbers and use every bit of them, because drawing takes most of the time.
 
 _sets_of_names = st.integers(0, 2 ** len(NAMES) - 1)
 _small_sets_of_names = st.builds(and_, _sets_of_names, _sets_of_names)
@@ -146,7 +146,7 @@ def groups(draw: st.DrawFn, *, are_equal: bool = False, with_claims: bool = True
 
 @st.composite
 def lives(draw: st.DrawFn, *, are_equal: bool) -> list[Group]:
-    """What becomes of a group, one change after the other; what members own is not in it."""
+    """Draw the history of a group, one change after the other, without the partitions that members own."""
     group = draw(groups(are_equal=are_equal, with_claims=False))
     life = [group]
     for _ in range(draw(st.integers(1, 4))):
@@ -173,7 +173,7 @@ def lives(draw: st.DrawFn, *, are_equal: bool) -> list[Group]:
 
 
 def lived(life: list[Group], rule: Rule) -> list[tuple[Group, Shares[str]]]:
-    """What the rule made of every moment, each starting from what the one before left."""
+    """Return each moment with the rule's assignment, each starting from the assignment of the moment before."""
     told: list[tuple[Group, Shares[str]]] = []
     shares: Shares[str] = {}
     for generation, moment in enumerate(life):

@@ -1,4 +1,4 @@
-"""What is true of a good assignment, counted partition by partition: slow, plain, and none of the product's code."""
+"""Properties of a good assignment, counted partition by partition: slow, plain, and none of the product's code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def helpful_chains(group: Group, shares: Shares[str]) -> list[tuple[str, str]]:
 
 
 def believed_claims(group: Group) -> Shares[str]:
-    """Who may keep what: the claim of the newest generation, and of two in that, neither."""
+    """Return the partitions that each member may keep: the newest generation's claim wins, and of two in it,
+    neither."""
     claims: dict[tuple[str, int], list[tuple[int, str]]] = {}
     for member_id, pairs in _owned(group).items():
         for pair in pairs & _wanted(group, member_id):
@@ -63,7 +64,7 @@ def believed_claims(group: Group) -> Shares[str]:
 
 
 def moves(group: Group, shares: Shares[str]) -> int:
-    """How many partitions left an owner who could have kept them."""
+    """Count the partitions that left an owner who could have kept them."""
     after = owners(shares)
     held = _owned(group)
     return sum(after[pair] != who for who in held for pair in held[who] & _wanted(group, who))

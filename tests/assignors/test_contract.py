@@ -1,4 +1,4 @@
-"""What holds for every assignor: P1 to P6 of the specification (spec groups 5.1), and the order of turns.
+"""The contract of every assignor: P1 to P6 of the specification (spec groups 5.1), and the order of turns.
 
 P5 between processes is case C-281.
 """

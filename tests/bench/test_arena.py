@@ -1,4 +1,4 @@
-"""What is missing on a machine is found once, and said in words that help."""
+"""Missing requirements of a machine are found once, and reported in words that help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was to be reached: told in words of the row, from the figures of one run."""
+"""Goals of the benchmarks: reported in words of the row, from the figures of one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted of a transaction, and what is said where it cannot be."""
+"""The instructions counted per transaction, and the message where they cannot be counted."""
 
 from __future__ import annotations
 

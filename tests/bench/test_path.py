@@ -1,4 +1,4 @@
-"""How long the way of a call is: what counts, and that the command measures this tree."""
+"""The length of the path of a call: the functions that count, and that the command measures this tree."""
 
 from __future__ import annotations
 

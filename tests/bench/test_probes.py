@@ -1,4 +1,4 @@
-"""What the head of a report says of the speed of the machine."""
+"""The lines on the machine's speed at the head of a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the profile makes of samples."""
+"""The profile that is computed from samples."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def growing(samples: list[Sample]) -> list[str]:
     return [judgement.measure.name for judgement in judge(samples) if judgement.grows]
 
 
-# What grows
+# Growth
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_too_few_samples_say_nothing() -> None:
     assert judge(run(lambda at: at * 100, length=12)) == []
 
 
-# What is lost
+# Losses
 
 
 def told(*lines: str) -> dict[int, Told]:

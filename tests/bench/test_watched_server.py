@@ -1,4 +1,4 @@
-"""What the soak's server tells of itself is not part of what it tells."""
+"""The soak's server does not count the memory of its own reports in them."""
 
 from __future__ import annotations
 

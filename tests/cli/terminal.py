@@ -42,7 +42,7 @@ class Ended:
         return self
 
     def refused(self, status: int, *said: str) -> None:
-        """It ended with the status and told why, in words and on stderr only."""
+        """Assert that it ended with the status and gave the reason, in words and on stderr only."""
         assert self.status == status, self
         assert self.stdout == "", self
         assert "Traceback" not in self.stderr, self

@@ -1,4 +1,4 @@
-"""What the commands for a stopped directory make of damage: they name it, and go on."""
+"""Commands for a stopped directory on a damaged store: they name the damage, and go on."""
 
 from __future__ import annotations
 

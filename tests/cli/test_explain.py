@@ -1,4 +1,4 @@
-"""What `txnctl explain` says of everything that can be in the way of committed readers."""
+"""The output of `txnctl explain` for everything that can block committed readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An id that expired: what became of it is still told, by a running server and from a stopped directory."""
+"""The outcome of an expired id is still shown, by a running server and from a stopped directory."""
 
 from __future__ import annotations
 

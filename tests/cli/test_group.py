@@ -73,7 +73,7 @@ def rows(ended: Ended) -> list[Any]:
     return document
 
 
-# What makes no sense
+# Arguments that make no sense
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_makes_no_sense_is_told_before_any_server_is_asked(txnctl: Terminal
     assert said in " ".join(ended.stderr.split())
 
 
-# Who is there
+# Listing and describing
 
 
 def test_groups_are_listed(ask: Terminal, admin: Admin, server: str) -> None:
@@ -165,7 +165,7 @@ def test_a_group_that_is_not_there_is_told_with_the_one_that_may_be_meant(ask: T
     ask("group", "delete", "x", "--yes").refused(1, "`txnctl group list` shows all")
 
 
-# Where they read
+# Offsets and lag
 
 
 def test_lag_is_what_can_be_read_and_what_may_come(ask: Terminal, admin: Admin, server: str) -> None:
@@ -211,7 +211,7 @@ def test_who_blocks_an_offset_is_named(ask: Terminal, admin: Admin, server: str)
     assert committed(admin) == {0: 2}
 
 
-# Where they shall go on
+# Resets of offsets
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_plan_that_cannot_be_written_changes_nothing(ask: Terminal, admin: Adm
     assert committed(admin) == {}
 
 
-# What is forgotten
+# Deletion
 
 
 def test_offsets_are_deleted_where_they_are_meant(ask: Terminal, admin: Admin) -> None:

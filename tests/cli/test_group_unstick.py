@@ -136,7 +136,7 @@ def test_a_named_member_is_removed_whatever_the_kind_of_group(ask: Terminal, ser
                 }
 
 
-# What is found
+# Findings
 
 ROW: dict[str, Any] = {
     "transactional_id": "billing-1",

@@ -1,4 +1,4 @@
-"""What commands print: the same values for people and for programs, and nothing that could steer a terminal."""
+"""The output of commands: the same values for people and for programs, and nothing that could steer a terminal."""
 
 from __future__ import annotations
 

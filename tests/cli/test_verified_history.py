@@ -1,4 +1,4 @@
-"""What `store verify` says of a history that does not tell what the rest of the store says."""
+"""The findings of `store verify` where a history contradicts the rest of the store."""
 
 from __future__ import annotations
 

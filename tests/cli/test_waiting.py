@@ -1,4 +1,4 @@
-"""What `txnctl --wait` says while it waits, and when it stops, on a clock that only its pauses move."""
+"""The messages of `txnctl --wait` while it waits, and its end, on a clock that only its pauses move."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class PausingClock(ManualClock):
 
 
 def waited(*found: str | None, wait_ms: int = 60_000, look_takes_ms: int = 0) -> tuple[list[str], list[int], int]:
-    """What is said, the pauses, and how long it takes altogether, while the looks find this; the last one goes on."""
+    """Wait for looks that find these, the last one again and again; return the messages, the pauses, and the total
+    time."""
     clock, said, looks = PausingClock(), list[str](), list(found)
     began_ms = clock.monotonic_ms()
 

@@ -57,7 +57,7 @@ class WatchedTerminal(io.StringIO):
 
 
 def looked(form: OutputFormat, *found: object, is_terminal: bool = False) -> tuple[str, str, StoppingClock]:
-    """What is printed on stdout and on stderr."""
+    """Watch these findings; return the output on stdout, that on stderr, and the clock."""
     clock, stdout, stderr = StoppingClock(len(found)), WatchedTerminal(is_terminal=is_terminal), WatchedTerminal()
     left = iter(found)
 

@@ -309,7 +309,7 @@ def test_every_command_speaks_every_format(ask: Terminal, topic: str) -> None:
             assert ask(*words, "-o", form).well().stdout, (words, form)
 
 
-# What only a process shows
+# Effects that only a process shows
 
 
 def test_a_reader_that_leaves_early_ends_it_quietly(ask: Terminal, topic: str, program: Program) -> None:

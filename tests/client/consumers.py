@@ -40,7 +40,7 @@ class FakeCluster:
         return self.world.requests(Method.CONSUMER_GROUP_HEARTBEAT)
 
     def owned_in(self, beat: group.ConsumerGroupHeartbeatRequest) -> list[int] | None:
-        """What a heartbeat says that its member owns; None where it says nothing about it."""
+        """Return the partitions that a heartbeat names as owned by its member; None if it names none."""
         if not beat.HasField("topic_partitions"):
             return None
         return [number for topic in beat.topic_partitions.topics for number in topic.partitions]
@@ -62,7 +62,7 @@ class ClassicCluster(FakeCluster):
 
 
 class Diary(RebalanceListener):
-    """Writes down what it is told; raises what it is given for a word."""
+    """Listener that writes down its calls, and raises the error given for a word."""
 
     def __init__(self, **raises: Exception) -> None:
         self.told: list[tuple[str, list[int]]] = []

@@ -18,7 +18,7 @@ BROKEN = Loss("UNAVAILABLE", "connection reset")
 
 
 class Weather(Enum):
-    """What becomes of one message on a stream, and of the stream."""
+    """Fate of one message on a stream, and of the stream."""
 
     NONE = auto()
     LOST_MESSAGE = auto()
@@ -116,7 +116,7 @@ class FakeChannel:
         self.cancels: list[int] = []
         self.limits = session_pb2.SessionHello(calls_in_flight_max=100, message_bytes_max=1 << 20)
         self.refusal: Loss | None = None
-        """How the server refuses streams; None = it takes them."""
+        """Refusal that the server answers streams with; None = it takes them."""
         self.weather: Callable[[], Weather] = lambda: Weather.NONE
         self.calls: list[str] = []
         self.is_closed = False

@@ -13,7 +13,7 @@ INTERVAL_MS = 5_000
 
 
 class FakeGroup:
-    """What it was told is in `beats`; what it holds in `offsets`."""
+    """Group whose heartbeats are kept in `beats`, and its offsets in `offsets`."""
 
     def __init__(self, world: World) -> None:
         world.server.handle(Method.CONSUMER_GROUP_HEARTBEAT, self.heartbeat)
@@ -24,7 +24,7 @@ class FakeGroup:
         self.member_epoch = 0
         self.given: set[int] = set()
         self.owned: set[int] = set()
-        """What the member said last that it owns."""
+        """Partitions that the member last named as its own."""
         self.offsets: dict[TopicPartition, int] = {}
         self.leader_epochs: dict[TopicPartition, int] = {}
         self.unstable: set[TopicPartition] = set()

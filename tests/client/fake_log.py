@@ -42,13 +42,13 @@ class FakePartition:
         self.epochs.append((epoch, offset))
 
     def diverging(self, epoch: int, offset: int) -> log.EpochEnd | None:
-        """Where the line of a reader left this one."""
+        """Return the point where the line of a reader left this one."""
         ends = [start for later, start in self.epochs if later > epoch]
         end = min([*ends, self.end])
         return log.EpochEnd(epoch=epoch, end_offset=end) if offset > end else None
 
     def diverging_from(self, asked: log.FetchPartition) -> log.EpochEnd | None:
-        """Where the line of who asks left this one."""
+        """Return the point where the line of the asking reader left this one."""
         read = asked.HasField("last_read_epoch") and self.diverging(asked.last_read_epoch, asked.fetch_offset)
         return read or (self.diverging(asked.end_epoch, asked.end_offset) if asked.HasField("end_epoch") else None)
 

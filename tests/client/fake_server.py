@@ -114,7 +114,7 @@ class FakeServer:
         self.logs = {place: stored for place, stored in self.logs.items() if place[0] != topic}
 
     def why_gone(self, topic: str, topic_id: bytes, partition: int) -> ErrorCode:
-        """Why there is no such partition; NONE where there is."""
+        """Return the reason why there is no such partition; NONE if there is one."""
         if topic_id and topic not in self.topics:
             return ErrorCode.UNKNOWN_TOPIC_ID
         if topic_id not in (b"", self.id_of(topic)):
@@ -122,7 +122,7 @@ class FakeServer:
         is_there = partition < self.topics.get(topic, 0)
         return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    # What a test looks at.
+    # Views for tests
 
     def visible(self, topic: str = "t") -> list[bytes | None]:
         """Every committed value, partition by partition."""

@@ -89,7 +89,7 @@ class Interrupter:
 
 @cache
 def _unseen_returns(code: CodeType) -> frozenset[int]:
-    """Where a line begins that only returns a variable, behind a line that calls nothing: a signal cannot come between
+    """Beginnings of lines that only return a variable, behind a line that calls nothing: a signal cannot come between
     the two."""
     found, called = set(), False
     instructions = list(dis.get_instructions(code))
@@ -103,7 +103,7 @@ def _unseen_returns(code: CodeType) -> frozenset[int]:
 
 
 def _is_event(frame: FrameType) -> bool:
-    """Whether the frame belongs to what happens while a call waits: events of the world, not the caller's lines."""
+    """Return whether the frame belongs to events of the world while a call waits, not to the caller's lines."""
     above = frame.f_back
     while above is not None:
         if above.f_code.co_name == "_next_event":

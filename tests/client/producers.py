@@ -1,4 +1,4 @@
-"""What tests of producers do again and again."""
+"""Steps that tests of producers repeat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.client.world import World
 
 
 def producer_in(world: World, transactional_id: str | None = "p", **options) -> Producer:
-    """A producer that sends its transactions in parts, unless told otherwise: so each part can fail for itself."""
+    """A producer that sends its transactions in parts by default, so that each part can fail for itself."""
     options.setdefault("transact_bytes", 0)
     return Producer(options.pop("connection", None) or world.connection(), transactional_id=transactional_id, **options)
 

@@ -20,7 +20,7 @@ BETWEEN_SECONDS: Final = (0.0003, 0.006)
 
 
 class Limit(Exception):
-    """What the signal handler raises."""
+    """The error that the signal handler raises."""
 
 
 class Alarms:
@@ -63,7 +63,7 @@ def outcome_of(producer: Producer) -> bool | None:
 
 
 def produce(alarms: Alarms, endpoint: str, topic: str, until: float) -> dict[int, bool | None]:
-    """Commit numbers under signals; return what was told of each."""
+    """Commit numbers under signals; return the reported outcome of each."""
     told: dict[int, bool | None] = {}
     producer = Producer(endpoint, transactional_id="signals", batch_bytes=4_096, buffer_bytes=8_192)
     refused_in_a_row = 0

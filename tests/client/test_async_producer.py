@@ -1,6 +1,6 @@
 """The asyncio producer: what differs from the blocking one is how it waits, and what a cancelled wait means."""
 
-# What is under test is the exit of an `async with`, so the block that raises has the length of a transaction.
+# Under test is the exit of an `async with`, so the block that raises has the length of a transaction.
 # ruff: noqa: PT012
 
 from __future__ import annotations

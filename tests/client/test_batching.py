@@ -1,4 +1,4 @@
-"""Which partition a record goes to, when a batch is cut, and what travels together."""
+"""Batches: the partition of a record, the end of a batch, and the batches that travel together."""
 
 from __future__ import annotations
 

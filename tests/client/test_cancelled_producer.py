@@ -1,4 +1,4 @@
-"""A task that uses an asyncio producer is cancelled at any of its waits: what it was told is what the log says."""
+"""A task that uses an asyncio producer is cancelled at any of its waits: its last report agrees with the log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Stage:
         self.values: dict[bytes, list[bytes]] = {}
         self.refusals: list[TransactionError] = []
         self.unsaid = 0
-        """Commits that a cancelled task was told nothing of."""
+        """Commits whose outcome a cancelled task did not learn."""
         self.swallowed: list[Interruption] = []
         """Those that came in a callback, and that the loop noted."""
         self._at = at
@@ -82,7 +82,7 @@ class Stage:
             return None
 
     async def transaction(self, name: bytes) -> None:
-        """A task with one transaction; what it was told."""
+        """Run a task with one transaction, and note the outcome that it reports."""
         values = self.values[name] = [name + b"%d" % each + bytes(SIZE) for each in range(3)]
 
         async def work() -> None:
@@ -123,7 +123,7 @@ class Stage:
         self.told[name] = bool(decided)
 
     async def _commit(self, decided: AsyncPreparedTransaction) -> bool:
-        # Where the caller knows already that it was committed, there is nothing open any more.
+        # If the caller knows already that it was committed, there is nothing open any more.
         with suppress(Rejected):
             await decided.commit()
         return True

@@ -1,4 +1,4 @@
-"""Which way a session and bulk reads take, and what the compiled one makes of a server that does as it likes."""
+"""The paths of a session and of bulk reads, and the compiled path with a server that misbehaves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Behaviour = Callable[[AsyncIterator[bytes], _Context], Awaitable[None]]
 
 
 class User:
-    """Sends what it is told to, one message at a time, and remembers what it is told."""
+    """Sends messages one at a time on request, and remembers those that come."""
 
     def __init__(self, *messages: bytes) -> None:
         self._unsent = list(messages)

@@ -1,6 +1,6 @@
 """Comfort of producers: begin and commit without `with`, repeated work, results of sends, reprs and messages."""
 
-# What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
+# Under test is the exit of a `with`, so the block that raises has the length of a transaction.
 # ruff: noqa: PT012
 
 from __future__ import annotations

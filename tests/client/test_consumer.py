@@ -1,6 +1,6 @@
 """The blocking consumer: what poll returns, from where on, and what can be asked. Without a clock, on a fake server."""
 
-# What is under test is the exit of a `with`, so the block that raises has the length of a session.
+# Under test is the exit of a `with`, so the block that raises has the length of a session.
 # ruff: noqa: PT012
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def test_damage_that_the_server_tells_waits_until_what_was_fetched_before_is_han
     consumer = cluster.member()
     for expected in (b"a", b"b", b"c"):
         assert values(consumer.poll(max_records=1)) == [expected]
-        # Meanwhile it looks behind what it has, and is told.
+        # Meanwhile it looks behind the records that it has, and finds the damage.
         cluster.world.pause(2_000)
     with pytest.raises(CorruptBatch, match="t-0 at offset 3: damaged"):
         consumer.poll()

@@ -1,6 +1,6 @@
 """Consumers of a real server process: what the fakes taught them must be true, in both protocols."""
 
-# What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
+# Under test is the exit of a `with`, so the block that raises has the length of a transaction.
 # ruff: noqa: PT012
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def commit_answer(code: ErrorCode) -> group.OffsetCommitResponse:
 
 
 def committed(cluster: FakeCluster) -> list[dict[int, int]]:
-    """What each commit said."""
+    """Return the offsets in each commit."""
     return [
         {item.partition: item.committed_offset for topic in sent.topics for item in topic.partitions}
         for sent in cluster.world.requests(Method.OFFSET_COMMIT)

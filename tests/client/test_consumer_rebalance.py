@@ -1,4 +1,4 @@
-"""A member of the consumer protocol: what it tells its group, what the application is told, and when."""
+"""A member of the consumer protocol: its heartbeats to the group, the calls of its listener, and their order."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Copiers:
 
     @contextmanager
     def stopped(self, number: int) -> Iterator[None]:
-        """One of them stands still, and knows nothing of it afterwards."""
+        """Stop one of them for a while, unknown to itself."""
         self._processes[number].send_signal(signal.SIGSTOP)
         try:
             yield
@@ -142,7 +142,7 @@ def test_copiers_that_are_killed_again_and_again_copy_every_flight_once(
     flights = copy.load(1, FLIGHTS + 1)
     with Copiers(copy, protocol, tmp_path) as copiers:
         for kill in range(1, KILLS + 1):
-            # When to kill is decided by how far the copy is, or by a moment of start-up; never by a length of time.
+            # The progress of the copy, or a moment of start-up, decides when to kill; never a length of time.
             copiers.wait_for_more(rng.randrange(1, 200), looks_max=rng.randrange(1, 200))
             copiers.kill_and_restart(rng.randrange(2))
             if kill in KILLS_OF_SERVER:

@@ -1,4 +1,4 @@
-"""Batches that cannot be read: every reader is told where they lie, or goes on behind them and counts."""
+"""Batches that cannot be read: every reader reports their position, or goes on behind them and counts."""
 
 from __future__ import annotations
 

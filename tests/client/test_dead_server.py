@@ -173,7 +173,7 @@ def test_a_consumer_says_that_its_server_is_gone_and_closes_all_the_same(
 
 
 def test_grpc_says_of_a_call_that_found_no_connection_that_it_was_not_sent(refused: str) -> None:
-    """Should a version of gRPC word it differently, the call counts as lost: safe, and told here."""
+    """A call counts as lost if a version of gRPC words it differently: safe, and reported here."""
     request = CREATE_TOPICS.request_type()
     unary = UnaryTransport(refused)
     answers: SimpleQueue[object] = SimpleQueue()

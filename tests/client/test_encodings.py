@@ -63,7 +63,7 @@ def rows_of(batch: log.RecordBatch) -> list:
 
 
 def estimated_bytes(rows) -> int:
-    """What the records of a batch are taken for when it is decided whether it is full."""
+    """Return the size estimated for the records of a batch when deciding whether it is full."""
     whole = BatchFormat(
         encoding=Encoding.RECORDS_V1,
         compression=Compression.NONE,

@@ -1,5 +1,5 @@
-"""A client that was never connected to its server: it says so within two seconds, or waits if it was told to, and in no
-case has sent anything. On a manual clock; that sockets say what the fake look says is in `test_server_look`."""
+"""A client that was never connected to its server: it says so within two seconds, or waits if asked to, and in no case
+has sent anything. On a manual clock; `test_server_look` shows that sockets agree with the fake look."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def far(world: World) -> Admin:
     return Admin(world.connection(), deadline_ms=1_000)
 
 
-# Who is there
+# Listing and describing
 
 
 def test_groups_are_listed_by_state_and_type(server: AdministeredServer, admin: Admin) -> None:
@@ -214,7 +214,7 @@ def test_a_lost_answer_does_not_make_the_own_deletion_another_callers(far: Admin
     far.delete_group(GROUP)
 
 
-# Where they read
+# Offsets and lag
 
 
 def test_offsets_are_told_with_the_transactions_that_hold_others(server: AdministeredServer, admin: Admin) -> None:
@@ -331,7 +331,7 @@ def test_many_partitions_are_counted_in_several_questions(far: Admin, world: Wor
     assert [len(asked.partitions) for asked in world.requests(Method.COUNT_RECORDS)] == [400, 1]
 
 
-# Where they shall go on
+# Resets of offsets
 
 
 @pytest.fixture

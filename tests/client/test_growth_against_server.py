@@ -18,7 +18,7 @@ from tests.harness.server_process import ServerProcess
 pytestmark = pytest.mark.slow
 
 SOON_MS = 200
-"""How old the SDK lets its knowledge of topics become here."""
+"""Age at which the SDK renews its knowledge of topics here."""
 KEYS = [b"%d" % number for number in range(30)]
 
 

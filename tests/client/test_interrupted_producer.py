@@ -1,4 +1,4 @@
-"""A caller of a producer is interrupted at any line: it was told what the log says, and the producer goes on."""
+"""A caller of a producer is interrupted at any line: its report agrees with the log, and the producer goes on."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ SIZE = 3_000
 
 
 class GivenUpError(Exception):
-    """Why the application gives a transaction up."""
+    """The reason for which the application gives a transaction up."""
 
 
 @dataclass
 class Story:
-    """What one caller did with one producer, and what it was told."""
+    """The calls of one caller to one producer, and their results."""
 
     world: World
     producer: Producer
     committed: dict[bytes, bool | None] = field(default_factory=dict)
-    """By the name of the transaction; None: that it is not known."""
+    """Outcome by the name of the transaction; None if it is not known."""
     values: dict[bytes, list[bytes]] = field(default_factory=dict)
     refusals: list[TransactionError] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class Story:
                 continue
 
     def check(self, where: object) -> None:
-        """Compare the log with what the caller was told."""
+        """Compare the log with the results that the caller has seen."""
         self.world.settle()
         there = self.world.server.visible()
         for name, committed in self.committed.items():
@@ -227,7 +227,7 @@ def a_plain_run(at: tuple[int, ...] = (), *, by_opcode: bool = False) -> Interru
         except Interruption:
             return
         except TransactionError:
-            # Told once, of all that was sent since the last flush.
+            # Reported once, for all records sent since the last flush.
             sent.clear()
             return
         confirmed.extend(sent)
@@ -279,7 +279,7 @@ def test_exceptions_at_any_step_of_a_plain_producer(*, by_opcode: bool) -> None:
 
 
 def test_a_second_transaction_is_refused_once_and_then_takes_the_place_of_the_first() -> None:
-    """Where the end of a `with` was interrupted before its first line, its transaction looks like one in use."""
+    """An end of a `with` that is interrupted before its first line leaves a transaction that looks like one in use."""
     world = World()
     world.server.topics["t"] = PARTITIONS
     producer = producer_in(world)

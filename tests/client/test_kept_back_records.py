@@ -57,12 +57,12 @@ class WideCluster(FakeCluster):
 
 
 def held(consumer: Consumer) -> int:
-    """How many bytes the consumer keeps in its buffer."""
+    """Return the number of bytes that the consumer keeps in its buffer."""
     return consumer._core.assignment.buffered_bytes
 
 
 def rest(consumer: Consumer, count: int, **options: Any) -> dict[int, list[bytes | None]]:
-    """What the next polls return, by partition."""
+    """Return the records of the next polls, by partition."""
     found: dict[int, list[bytes | None]] = {}
     while sum(map(len, found.values())) < count:
         batch = consumer.poll(timeout_ms=10_000, **options)

@@ -1,4 +1,4 @@
-"""What an interrupted caller of a producer leaves behind, case by case, and what the next calls make of it."""
+"""Leftovers of an interrupted caller of a producer, case by case, and their effect on the next calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an interrupted caller of a consumer leaves behind, case by case; and records in the application's hands."""
+"""Leftovers of an interrupted caller of a consumer, case by case; and records in the application's hands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the SDK says on its logger: every cause once, once more when it is over, and nothing that is raised anyway."""
+"""Lines on the SDK's logger: every cause once, once more when it is over, and nothing that is raised anyway."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LONG_MS = 300_000
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[str, str]]]:
-    """What was said since the last time: (level, text)."""
+    """Function that returns the lines since its last call: (level, text)."""
     caplog.set_level(logging.DEBUG, logger=NAME)
 
     def take() -> list[tuple[str, str]]:
@@ -237,7 +237,7 @@ def test_what_the_client_itself_cancelled_says_nothing_of_the_server(said) -> No
     assert (said(), answers.is_lost, answers.is_troubled) == ([], False, False)
 
 
-# How long a close takes
+# Time that a close takes
 
 
 @pytest.mark.parametrize("room_type", [FakeCluster, ClassicCluster])

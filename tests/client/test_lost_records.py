@@ -1,4 +1,4 @@
-"""What a reader of the SDK does where records that it has read were lost since."""
+"""Readers of the SDK after a loss of records that they have read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bulk producer does to the memory of the process it lives in."""
+"""Memory that a bulk producer uses in its process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The blocking producer in a world without clock and network: what it sends, what it tells its caller, what it
 survives."""
 
-# What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
+# Under test is the exit of a `with`, so the block that raises has the length of a transaction.
 # ruff: noqa: PT012
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ STREAM_FAULTS = [weather for weather in Weather if weather is not Weather.NONE]
 FAULT_RATES = (0.0, 0.2, 0.6, 1.0)
 THROTTLE_RATE = 0.2
 THROTTLING = (Method.PRODUCE, Method.TRANSACT, Method.END_TXN, Method.INIT_PRODUCER_ID)
-"""Whose answers ask for pauses."""
+"""Methods whose answers ask for pauses."""
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """A producer without transactions: idempotent sends, and what a failed one costs."""
 
-# What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
+# Under test is the exit of a `with`, so the block that raises has the length of a transaction.
 # ruff: noqa: PT012
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def test_a_recovery_that_was_given_up_does_not_make_a_later_init_keep_anything(w
     assert world.server.visible() == [b"b"]
 
 
-# Where it does not go well
+# Failures
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_REPLY, Fault.TWICE, Fault.UNSURE])

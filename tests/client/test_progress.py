@@ -38,7 +38,7 @@ def worked(
     is_terminal: bool = True,
     shown: ProgressShown = ProgressShown.TERMINAL,
 ) -> str:
-    """What is shown of work in which this time (ms) passes and then so much is done."""
+    """Return the output for work that takes steps: the time (ms) that passes, and then the amount done."""
     clock, stream = ClientClock(), ErrorStream(is_terminal=is_terminal)
     with WorkProgress("sent", unit, total=total, clock=clock, stream=stream, shown=shown) as progress:
         for elapsed_ms, done in steps:

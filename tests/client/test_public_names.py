@@ -166,7 +166,7 @@ VALUES = {
     "session",
     "unary",
 }
-"""What options and settings of topics may be set to, where a docstring says it."""
+"""Values of options and of topics' settings that docstrings mention."""
 ELSEWHERE = {
     "batch_bytes_max",
     "cleanup_policy",

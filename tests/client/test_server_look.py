@@ -1,4 +1,4 @@
-"""What a look at an address says of the programs that may listen there; on loopback, with real sockets."""
+"""Looks at an address and the programs that may listen there; on loopback, with real sockets."""
 
 from __future__ import annotations
 

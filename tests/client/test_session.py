@@ -45,7 +45,7 @@ class Asked:
 
 
 def names(world: SessionWorld) -> list[int]:
-    """How many calls each message had."""
+    """Return the number of calls in each message."""
     return [len(message) for message in world.channel.messages]
 
 

@@ -115,7 +115,7 @@ class Looked:
 
 
 def found_by(looks: SeveralLooks, world: World) -> list[str | None]:
-    """What a look says to a caller that blocks, and to one that does not."""
+    """Return the results of a look: for a caller that blocks, and for one that does not."""
     told: list[str | None] = []
     looks.soon(world, 1_000, told.append)
     return [looks.now(1_000), *told]

@@ -1,4 +1,4 @@
-"""Real signals whose handler raises, beside a real server: nothing is lost, skipped, or told wrongly."""
+"""Real signals whose handler raises, beside a real server: nothing is lost, skipped, or misreported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a batch may be is the server's to say: it refuses with both numbers what the SDK only cuts and sends."""
+"""The size of a batch is limited by the server: it refuses with both numbers what the SDK only cuts and sends."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A server that asks for a pause in an answer: what waits, what does not, and for how long at most."""
 
-# What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
+# Under test is the exit of a `with`, so the block that raises has the length of a transaction.
 # ruff: noqa: PT012
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
-    """What the SDK has logged since the last time of pauses that answers to a method asked for."""
+    """Function that returns the SDK's log lines, since its last call, of pauses that answers to a method asked for."""
     caplog.set_level(logging.DEBUG, logger=LOGGER.name)
 
     def take(method: str) -> list[str]:

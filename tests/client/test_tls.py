@@ -1,5 +1,5 @@
-"""What a client says of TLS: wrong files before anything is opened, and what is wrong with the other side at first
-contact, in words; certificates of its own that change while it runs."""
+"""TLS errors of a client: wrong files before anything is opened, and faults of the other side at first contact, in
+words; certificates of its own that change while it runs."""
 
 from __future__ import annotations
 

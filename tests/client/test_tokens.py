@@ -51,7 +51,7 @@ def settings(authority: Authority, files: Files) -> dict[str, object]:
 
 
 def take_up(server: InProcessServer) -> None:
-    """What the server does every second and every few seconds."""
+    """Do the server's work of every second and of every few seconds."""
     for kept in server.listeners.identities.reloading:
         kept.look()
     server.listeners.check_credentials()

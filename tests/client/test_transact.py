@@ -1,6 +1,6 @@
 """A whole transaction in one request: when it is one, and what the client says when it is refused or lost."""
 
-# What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
+# Under test is the exit of a `with`, so the block that raises has the length of a transaction.
 # ruff: noqa: PT012
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def refused(code: ErrorCode) -> txn_api.TransactResponse:
 
 
 def changing(world: World) -> list[Method]:
-    """What was sent that can change something, after the producer was initialised."""
+    """Return the requests that can change something, after the producer was initialised."""
     quiet = (Method.INIT_PRODUCER_ID, Method.DESCRIBE_TOPICS)
     return [method for method in world.methods() if method not in quiet]
 

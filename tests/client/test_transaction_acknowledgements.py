@@ -1,6 +1,6 @@
 """Acknowledgements in a transaction: take records, write results, each counted once."""
 
-# What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
+# Under test is the exit of a `with`, so the block that raises has the length of a transaction.
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Offsets in a transaction: consume, transform, produce, each record once."""
 
-# What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
+# Under test is the exit of a `with`, so the block that raises has the length of a transaction.
 
 from __future__ import annotations
 

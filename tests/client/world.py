@@ -1,7 +1,7 @@
 """A world in which a client runs without a clock, a socket or a thread: time passes only in waits.
 
-Requests and answers are events in time, and faults decide what becomes of them: lost on the way there, lost on the way
-back, carried out twice, or carried out long after the client was told that they are lost.
+Requests and answers are events in time, and faults decide their fate: lost on the way there, lost on the way back,
+carried out twice, or carried out long after they were reported lost to the client.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNSURE_CODE = ErrorCode.REQUEST_TIMED_OUT
 
 
 class Fault(Enum):
-    """What becomes of one attempt."""
+    """Fate of one attempt."""
 
     NONE = auto()
     LOST_REQUEST = auto()
@@ -102,13 +102,13 @@ class World:
         self.server = FakeServer()
         self.faults: dict[Method, deque[Fault]] = {}
         self.weather: Callable[[Method], Fault] = lambda _: Fault.NONE
-        """What becomes of an attempt that `faults` has nothing for."""
+        """Chooses the fate of an attempt that `faults` has nothing for."""
         self.pauses_ms: dict[Method, deque[int]] = {}
-        """What the next answers to a method, whatever else they say, ask the client to wait for."""
+        """Pauses that the next answers to a method ask for, whatever else they say."""
         self.sent: list[tuple[Method, Any]] = []
         """Every attempt, in order."""
         self.sent_ms: list[int] = []
-        """When they were sent."""
+        """Times at which the attempts were sent."""
         self.calls: list[FakeCall] = []
         """The same, as they were started."""
         self.interrupts: dict[Method, BaseException] = {}
@@ -116,7 +116,7 @@ class World:
         self.scripted: dict[Method, deque[Any]] = {}
         """Answers to give instead of asking the server; a Loss is one too."""
         self.late: list[Callable[[Any], None]] = []
-        """Where answers to attempts that met SILENT can still be brought."""
+        """Callbacks that still take answers to attempts that met SILENT."""
         self.is_closed = False
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = seed
@@ -133,11 +133,11 @@ class World:
         return [request for sent, request in self.sent if sent is method]
 
     def methods(self) -> list[Method]:
-        """What was sent, in order."""
+        """Return the methods of all attempts, in order."""
         return [method for method, _ in self.sent]
 
     def times(self, method: Method) -> list[int]:
-        """When each attempt of one method was sent."""
+        """Return the time at which each attempt of one method was sent."""
         return [at_ms for (sent, _), at_ms in zip(self.sent, self.sent_ms, strict=True) if sent is method]
 
     def throttle(self, method: Method, *pauses_ms: int) -> None:

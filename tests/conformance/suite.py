@@ -18,7 +18,7 @@ TestT = TypeVar("TestT", bound=Callable[..., Any])
 
 
 class State(StrEnum):
-    """What became of a case."""
+    """Verdict on a case."""
 
     HOLDS = "holds"
     """The expected answer is ours; for a case inside Kafka, what it protects is protected."""
@@ -27,7 +27,7 @@ class State(StrEnum):
     NOT_DRIVABLE = "not drivable"
     """There is nothing here that the case could happen to."""
     OPEN = "open"
-    """What it needs is not built yet."""
+    """A part that it needs is not built yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What we say about a row."""
+    """Our verdict on a row."""
 
     number: int
     state: State
@@ -79,7 +79,7 @@ class Suite:
         self._note(Case(number, State.NOT_DRIVABLE, why, ""))
 
     def still_open(self, number: int, why: str) -> None:
-        """What the case needs does not exist yet."""
+        """Note that a part which the case needs does not exist yet."""
         self._note(Case(number, State.OPEN, why, ""))
 
     def load(self) -> Sequence[Case]:

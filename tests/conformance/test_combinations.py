@@ -1,4 +1,4 @@
-"""What servers of tests are like is chosen pairwise: no two values of two choices are left out."""
+"""Properties of the servers of tests are chosen pairwise: no two values of two choices are left out."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_when_the_last_consumer_falls_silent_or_gives_nothing_up_the_group_is_cl
     assert old.beats() is AGAIN
     for _round in range(11):
         world.pass_time(4_000)
-        # Told to join again, and does: its session and its place are kept.
+        # It is asked to join again, and does: its session and its place are kept.
         old.joins()
     assert world.groups.kind() == "classic"
 

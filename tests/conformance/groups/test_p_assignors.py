@@ -42,7 +42,7 @@ def by_instance(rule: Rule, *member_ids: str) -> list[dict[str, tuple[int, ...]]
 def on_server(
     assignor: ServerAssignor, members: Mapping[str, Owned], **partition_counts: int
 ) -> Mapping[str, Mapping[bytes, tuple[int, ...]]]:
-    """What the server's assignor makes of members that all subscribe to all topics, with these previous targets."""
+    """Run the server's assignor for members that all subscribe to all topics, with these previous targets."""
     topics = dict(zip((T1, T2, T3), map(TopicSpec, partition_counts.values()), strict=False))
     subscription = frozenset(topics)
     specs = {name: MemberSpec(topics=subscription, owned=target) for name, target in members.items()}
@@ -50,7 +50,7 @@ def on_server(
 
 
 def moves(before: Mapping[str, Owned], after: Shares[bytes]) -> dict[str, int]:
-    """How many partitions each gave up."""
+    """Count the partitions that each gave up."""
     return {
         name: sum(len({*partitions} - {*after[name].get(topic, ())}) for topic, partitions in target.items())
         for name, target in before.items()

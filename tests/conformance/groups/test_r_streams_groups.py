@@ -168,7 +168,7 @@ def test_a_process_never_has_a_task_twice(seed: int) -> None:
         elif chance.random() < 0.5:
             member.gives_up()
         else:
-            # It is told something new and still has the old.
+            # It has a new assignment and still has the old tasks.
             before = member.owned()
             member.beats(owned_tasks=before)
         streams.world.pass_time(chance.choice((0, 100, 1_000)))

@@ -182,7 +182,7 @@ def test_what_the_assignment_takes_away_is_revoked_before_the_next_join() -> Non
 @case(335)
 def test_a_leader_that_may_skip_the_assignment_only_watches() -> None:
     cluster = ClassicCluster()
-    # What the group kept is for the topics that there are: another one would be replaced at once.
+    # The group kept the assignment of the topics that there are: another one would be replaced at once.
     cluster.group.skip_assignment, cluster.group.plan = True, [0, 1, 2]
     consumer = cluster.member(group_instance_id="i", metadata_max_age_ms=10_000)
     consumer.poll(timeout_ms=100)

@@ -15,7 +15,7 @@ from tests.harness.server_process import ServerProcess
 @pytest.mark.slow
 @pytest.mark.long
 def test_of_a_thousand_groups_no_member_is_missed(tmp_path: Path) -> None:
-    """How long a heartbeat takes is measured, not tested: `python -m bench heartbeats`."""
+    """The time that a heartbeat takes is measured, not tested: `python -m bench heartbeats`."""
     rounds = SESSION_MS // (ROUND_SECONDS * 1_000) + 1
     fill(tmp_path / "data")
     with ServerProcess(tmp_path / "data") as server:

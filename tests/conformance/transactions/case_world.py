@@ -48,7 +48,7 @@ from txn_coordinator.verifier import CoordinatorVerifier
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
 
 EPOCH_MAX = 4
-"""What `near_the_end` worlds have in place of 32767."""
+"""The last epoch of `near_the_end` worlds, in place of 32767."""
 EXHAUSTED = EPOCH_MAX - 1
 """The last epoch that a client is ever given, in place of 32766."""
 
@@ -224,7 +224,7 @@ class CaseWorld(World):
         return sorted(self.partition_of(ordinal) for ordinal in transaction.partitions)
 
     def visible(self, partition: str = "t-0") -> list[str]:
-        """What a committed reader sees."""
+        """Return the values that a committed reader sees."""
         return self.read(partition).values
 
     def markers(self, partition: str = "t-0") -> list[LogEntry]:

@@ -14,7 +14,7 @@ from txn_coordinator.state import Identity
 
 
 def add_over_the_wire(client: Client, *partitions: int, more: str = "", denies: Denies | None = None) -> list[int]:
-    """What each partition is answered; `more` is another topic, of one partition."""
+    """Return the answer for each partition; `more` is another topic, of one partition."""
     request = transaction_pb2.AddPartitionsToTxnRequest(
         transactional_id=client.transactional_id,
         producer_id=client.identity.producer_id,

@@ -31,7 +31,7 @@ FIRST = Identity(0, 0)
 
 
 def offset_at(world: CaseWorld, timestamp_ms: int, isolation: Isolation = Isolation.READ_COMMITTED) -> int:
-    """Where a reader that asks for this time begins in t-0."""
+    """Return the offset at which a reader that asks for this time begins in t-0."""
     query = OffsetQuery(PartitionName("t", b"", 0), timestamp_ms)
     (found,) = world.inside.positions.list_offsets(ListOffsets([query], isolation), NOW).result()
     assert found.error is None

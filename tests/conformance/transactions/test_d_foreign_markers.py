@@ -20,8 +20,8 @@ from txn_coordinator.state import Identity
 
 
 def foreign(world: CaseWorld, *partitions: int, denies: Authorizer | None = None) -> list[int]:
-    """What each partition answers to a marker over the wire, of a producer that has no transactional id here; or the
-    one number when the whole call is refused."""
+    """Return each partition's answer to a marker over the wire, of a producer that has no transactional id here; or one
+    number if the whole call is refused."""
     world.ongoing().commit()
     producer = world.told(world.init_plain(NOW))
     control = log_pb2.ControlMarker(committed=True, txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)

@@ -83,7 +83,7 @@ def code(result: FetchResult | OffsetResult | EpochEndResult) -> int:
 
 
 def diverging(result: FetchResult) -> tuple[int, int] | None:
-    """Epoch and end, where the reader is told that it diverged; and nothing is served to it."""
+    """Return epoch and end if the reader is refused as diverged, in which case it is served nothing."""
     if not isinstance(result.error, Diverged):
         return None
     assert (code(result), result.batches) == (1, ())

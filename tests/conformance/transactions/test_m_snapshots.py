@@ -62,7 +62,7 @@ def delete_all(world: World) -> DeleteRecordsResult:
 
 
 def refused(world: World, ask: Callable[[], object]) -> ErrorCode:
-    """Why it is refused, at once or later."""
+    """Return the code of the refusal, at once or later."""
     try:
         asked = ask()
         world.settle()

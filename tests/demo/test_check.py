@@ -18,7 +18,7 @@ EXPECTED = pa.table(
 
 
 def read(*rows: int, **changes: tuple[int, object]) -> pa.Table:
-    """What Spark might have read: these rows in this order, each change (row, value) in the field it names."""
+    """Build a possible result of Spark: these rows in this order, each change (row, value) in the field it names."""
     flights = EXPECTED.take([row - 1 for row in rows]).to_pylist()
     for flight in flights:
         flight[KEY] = flight["carrier"]

@@ -1,4 +1,4 @@
-"""What the demos start ends with them, also where they are killed."""
+"""Processes that the demos start end with them, also where they are killed."""
 
 from __future__ import annotations
 

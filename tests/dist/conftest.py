@@ -1,4 +1,4 @@
-"""What is published, built once per run, and empty environments that it is installed into as a user would."""
+"""The published packages, built once per run, and empty environments that they are installed into as a user would."""
 
 from __future__ import annotations
 

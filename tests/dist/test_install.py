@@ -1,5 +1,5 @@
-"""What `pip install` brings: the SDK alone works without the server's packages, `[server]` brings `txnctl`, and
-`[spark]` what reads and writes with Spark."""
+"""The effect of `pip install`: the SDK alone works without the server's packages, `[server]` brings `txnctl`, and
+`[spark]` the packages that read and write with Spark."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_sdk_brings_only_what_it_is_said_to_bring(sdk: Path) -> None:
     listed = subprocess.run([sdk / "python", "-m", "pip", "freeze"], capture_output=True, text=True, check=True)
     installed = {re.split(r" @ |==", line)[0] for line in listed.stdout.splitlines()}
     declared = {re.split(r"[<>=]", line)[0] for line in project()["project"]["dependencies"]}
-    # What a dependency of ours needs itself.
+    # typing-extensions is a dependency of a dependency of ours.
     assert installed - {"typing-extensions", "typing_extensions"} == declared | {"txn-coordinator"}
 
 

@@ -1,4 +1,4 @@
-"""What the code names as the source of a rule can be looked up: every section of the specification is there."""
+"""Sources of rules that the code names can be looked up: every section of the specification is there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def headings(page: str) -> dict[str, str]:
 
 
 def is_there(page: str, section: str) -> bool:
-    """Whether the page has it: as a heading, or as a numbered point below the heading before the last dot."""
+    """Return whether the page has the section, as a heading or as a numbered point below the heading before the last
+    dot."""
     above, _, point = section.rpartition(".")
     below = headings(page).get(above, "")
     return section in headings(page) or re.search(rf"(?<!\S)({re.escape(section)}|{point}\.) ", below) is not None

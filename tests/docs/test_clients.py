@@ -66,7 +66,7 @@ def test_the_vectors_of_a_batch_are_right() -> None:
 
 
 def _covered(batch: BatchHeader, payload: bytes) -> str:
-    """What the checksum covers before the payload, as it is stored."""
+    """Return the bytes that the checksum covers before the payload, as they are stored."""
     header, _ = encode_offsetless(batch, payload)
     return header[-43:].hex()
 
@@ -117,8 +117,8 @@ def test_a_client_in_another_language_commits_aborts_and_reads(node_client: Path
     done = subprocess.run(command, cwd=node_client, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seen = {(row.partition, row.offset, row.key, row.value) for row in read("node-transfers", endpoint)}
-    # What it printed is what our own reader finds, so encodings, positions and hidden records agree; and each record is
-    # where our partitioner looks for its key.
+    # It printed what our own reader finds, so encodings, positions and hidden records agree; and each record is where
+    # our partitioner looks for its key.
     assert set(done.stdout.splitlines()) == {f"{p} {o} {key.decode()} {value.decode()}" for p, o, key, value in seen}
     assert sorted((key, value) for _, _, key, value in seen) == [
         (b"alice", b"-30"),

@@ -31,7 +31,7 @@ def product() -> Sources:
 
 
 def has(text: str, name: str) -> bool:
-    """Whether a module defines, assigns or imports a name, at its top or within."""
+    """Return whether a module defines, assigns or imports a name, at its top or within."""
     return (
         re.search(rf"\b(?:def|class) {name}\b|\b{name}\b *(?::(?!:)|=(?!=))|^from .*\b{name}\b", text, re.MULTILINE)
         is not None
@@ -39,8 +39,9 @@ def has(text: str, name: str) -> bool:
 
 
 def is_missing(dotted: str, sources: Sources) -> bool:
-    """Whether a dotted name begins with a package of ours and leads nowhere, or says of a class of ours what nothing in
-    its package has: a class may have it from another one. Names of Kafka, Spark and Python are not judged."""
+    """Return whether a dotted name begins with a package of ours and leads nowhere, or gives a class of ours an
+    attribute that nothing in its package has: a class may have it from another one. Names of Kafka, Spark and Python
+    are not judged."""
     first, *_ = parts = dotted.split(".")
     if first in PACKAGES:
         module = max((name for name in sources if f"{dotted}.".startswith(f"{name}.")), key=len, default=first)

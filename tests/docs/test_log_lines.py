@@ -39,7 +39,7 @@ def logged() -> Iterator[tuple[str, str]]:
 
 
 def names(event: ast.expr) -> Iterator[str]:
-    """What a logger is given: a name, one of two, or what only a run tells."""
+    """Yield the names that a logger is given: a name, or one of two; none if only a run knows it."""
     match event:
         case ast.Constant(str(name)):
             yield name

@@ -1,4 +1,4 @@
-"""What the comments of the .proto files say that a procedure needs, the table of permissions says, too."""
+"""Permissions in the comments of the .proto files are those in the table of permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documents point at exists: files, and the names in the code that they explain."""
+"""Targets of references in the documents exist: files, and the names in the code that they explain."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_links_into_pages_lead_to_a_heading() -> None:
 
 
 def places(page: Path) -> set[str]:
-    """What stands behind the # of links to the headings of a page, as GitHub makes it of them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(prose(page))}
 
 
@@ -76,7 +76,7 @@ def test_paths_exist(document: str) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_names_are_those_of_the_code(document: str) -> None:
     text = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.DOTALL)
-    # What ends in an underscore is the beginning of several names.
+    # A name that ends in an underscore is the beginning of several names.
     named = [name for name in NAME.findall(text) if not name.endswith("_")]
     unknown = [name for name in named if not all(word in words_of_the_code() for word in name.split("."))]
     assert unknown == []

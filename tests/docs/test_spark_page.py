@@ -53,7 +53,7 @@ def test_the_page_names_what_is_understood_of_kafka() -> None:
 
 
 def test_every_block_is_of_a_kind_that_is_checked() -> None:
-    """What is `text` needs packages that are not installed here."""
+    """Blocks of `text` need packages that are not installed here."""
     assert {block.language for block in fences(NAME)} == {"sh", "python", "text"}
     assert all("--packages" in block.text for block in fences(NAME) if block.language == "text")
 

@@ -380,7 +380,7 @@ def commit_whatever_is_asked(take: Any, front: Any, request: Any, context: Any) 
 
 
 def show_the_last_one_to_none(record: Any, draft: PartitionDraft) -> Any:
-    """Who waits for an older transaction is shown all that is behind it."""
+    """Show to a reader that waits for an older transaction all that is behind it."""
     ended, grew = record(draft)
     head = ended.head
     if draft._closed:

@@ -1,8 +1,8 @@
-"""What clients ask in the histories that two servers live through: calls as bytes, good ones and damaged ones.
+"""Requests of clients in the histories that two servers live through: calls as bytes, good ones and damaged ones.
 
-`Call` says what is asked, in words that Hypothesis can draw and print. `Clients` knows what clients know (who they are,
-how far their sequences are) and makes bytes of it. They do not wait for answers: they go on as if all went well, and
-learn from the answers where it did not.
+`Call` is one request, in words that Hypothesis can draw and print. `Clients` has the knowledge of clients (their
+identities and sequences) and makes bytes of it. They do not wait for answers: they go on as if all went well, and learn
+from the answers where it did not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUPS: Final = ("g", "h")
 REBALANCING: Final = "r"
 """A consumer group."""
 MEMBERS: Final = ("m", "n")
-"""Who comes and goes in it."""
+"""Its members, which come and go."""
 STRANGER: Final = "s"
 """Never was in it, and says so."""
 
@@ -56,17 +56,17 @@ class Call:
     groups: tuple[str, ...] = ()
     committed: bool = True
     epoch: int = 0
-    """How far the epoch that is shown is from the client's own."""
+    """Distance of the epoch that is shown from the client's own."""
     sequence: int = 0
     """The same for the first sequence of each batch."""
     repeats: bool = False
     """Send the bytes of the id's last call once more."""
     damage: str = ""
-    """What is wrong with it, see `DAMAGES`."""
+    """Name of its damage, see `DAMAGES`."""
     member: str = ""
-    """Who beats, or for whom offsets of the consumer group are committed; then its epoch is shown."""
+    """The member that beats, or for which offsets of the consumer group are committed; then its epoch is shown."""
     timeout_ms: int = 0
-    """How long the client waits; 0: as long as the server likes."""
+    """Time that the client waits; 0: as long as the server likes."""
     version: int = 2
     """Version of the client in this call. The damage "version 1" says the same."""
 
@@ -83,17 +83,17 @@ class Clients:
         self._sequences: dict[tuple[str, str], int] = {}
         self._request = 0
         self._writes = 0
-        """How many calls brought records, whose values have this number."""
+        """Number of calls that brought records, which the records' values contain."""
         self._topic_ids: dict[str, bytes] = {}
         self._sent: dict[str, tuple[str, bytes, bool]] = {}
         self._asked: dict[int, tuple[str, str, Identity]] = {}
         """Method, id and identity of each call, by its correlation id."""
         self._newest: dict[str, int] = {}
         self._members: dict[str, tuple[int, group_pb2.PartitionSet]] = {}
-        """Epoch and what it owns, as the server told."""
+        """Epoch and owned partitions, by member, as the server answered."""
         self.correlation_id = 0
         self.sent: Counter[str] = Counter()
-        """How many calls of each method."""
+        """Number of calls, by method."""
         self._codes: dict[int, tuple[str, ErrorCode]] = {}
         """Method and error of each answer, by its correlation id."""
 

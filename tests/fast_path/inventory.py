@@ -20,7 +20,7 @@ _SHARES = ("partition_log", "txn_coordinator", "group_coordinator")
 
 
 def inventory(value: Any) -> object:
-    """What an object and all that it refers to hold, live and durable."""
+    """Return the content of an object and of all that it refers to, live and durable."""
     return _plain(value, set())
 
 

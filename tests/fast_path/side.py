@@ -48,7 +48,7 @@ Mutation = Callable[[], AbstractContextManager[None]]
 """Changes the product while it is entered."""
 
 CALLERS = ("User:p", "User:q")
-"""Whose sessions there are."""
+"""Principals of the sessions."""
 _MESSAGE_BYTES_MAX = 1 << 20
 _PARTITIONS_MAX = 100
 
@@ -60,9 +60,9 @@ class Side:
         self._admission = admission
         self._mutation = mutation
         self.noted: list[object] = []
-        """What came out: answers, rows of commit groups, log lines."""
+        """Results: answers, rows of commit groups, log lines."""
         self._events: Counter[str] = Counter()
-        """What was told since the beginning, as often as it was."""
+        """Number of events since the beginning, by name."""
         self.answers: list[session_pb2.SessionAnswer] = []
         """All answers so far, read."""
         self._defects: list[Exception] = []
@@ -100,7 +100,7 @@ class Side:
                 reply.on_settled(partial(self._take_answer, call.correlation_id))
 
     def look(self) -> dict[str, object]:
-        """What came out since the last look, and what is under way."""
+        """Return the results since the last look, and the state of work under way."""
         noted, self.noted = self.noted, []
         runtime, groups = self.world.inside.runtime, self.world.inside.runtime.groups
         assert not self._defects, self._defects

@@ -35,7 +35,7 @@ def transact(name: str, *partitions: str, group: str = "", epoch: int = 0, damag
 
 
 def read(twins: Twins) -> Reading:
-    """What a committed reader of the first partition gets, of either server."""
+    """Read the first partition as a committed reader, the same from either server."""
     one, other = [side.world.read("t-0") for side in twins.sides]
     assert one == other
     return one
@@ -60,7 +60,7 @@ def test_offsets_of_a_group_are_committed_with_the_records(taken: Taken) -> None
     for _ in range(2):
         twins.send(*(transact(name, group="g") for name in IDS))
         twins.settle()
-    # The first of all makes the group, which is told of.
+    # The first of all makes the group, which is reported.
     assert taken.ids() == ["b", "c", *IDS]
 
 
@@ -104,7 +104,7 @@ def test_a_zombie_is_fenced(taken: Taken) -> None:
 
 
 class Wardens:
-    """Keeps one principal from a topic and an id, and notes whom it told so."""
+    """Keeps one principal from a topic and an id, and notes each refusal."""
 
     def __init__(self) -> None:
         self.refused: list[tuple[str, str]] = []

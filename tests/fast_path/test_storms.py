@@ -22,7 +22,8 @@ def live_through(seed: int) -> None:
 
 
 def _storm(seed: int, *, lane: bool) -> tuple[History, object]:
-    """What clients saw, and what is stored in the end. Without members of groups: the server draws their ids."""
+    """Return the history of the clients, and the store in the end. Without members of groups: the server draws their
+    ids."""
     options = replace(Options.of(seed), lane=lane, transact_share=0.7, version_1_share=0.4, member_weight=0.0)
     print(options)
     simulation = Simulation(options)

@@ -39,7 +39,7 @@ NOTICED_RULES = frozenset(
         "transact_swallows_a_refusal",
     }
 )
-"""Bugs of the general path that a twin without them must be told from at once."""
+"""Bugs of the general path that must show at once as a difference from a twin without them."""
 
 
 @given(OPTIONS, ADMISSION, HISTORY)

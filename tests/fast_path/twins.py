@@ -115,7 +115,7 @@ class Twins:
         for what in ("holdings", "numbers"):
             self._compare(*(getattr(side, what)() for side in self.sides))
 
-    # What can happen
+    # Steps
 
     def _message(self, session: int, calls: Sequence[Call], cancels: Sequence[int] = ()) -> None:
         newest = self.clients.correlation_id
@@ -210,7 +210,7 @@ class Twins:
 
 
 def difference(one: object, other: object, place: str = "") -> str:
-    """Where two values first differ, and how."""
+    """Describe the first difference of two values."""
     if type(one) is type(other) and isinstance(one, dict) and isinstance(other, dict):
         for key in [*one, *other]:
             if one.get(key) != other.get(key):
@@ -227,6 +227,6 @@ def difference(one: object, other: object, place: str = "") -> str:
 
 
 def _tried(action: Callable[[], object]) -> None:
-    """What is refused at once is refused on both sides: what follows tells."""
+    """Ignore a refusal at once, which happens on both sides: the next comparison shows a difference."""
     with suppress(Refused):
         action()

@@ -52,7 +52,8 @@ ANSWERS: Final = HERE / "answers.txt"
 _LARGE: Final = "large" * 10_000
 """A value so long that its batch lies in a segment."""
 _LOSS_MS: Final = 1_735_689_605_000
-"""When the line began that the store is in: five seconds after the beginning of 2025, for small numbers."""
+"""Time of the loss that began the incarnation of the store: five seconds after the beginning of 2025, for small
+numbers."""
 _VALUE_BYTES_SHOWN_MAX: Final = 400
 _UNKEPT: Final = ("LOG*", "LOCK", "OPTIONS-*", "rocksdict-config.json")
 """Files of RocksDB in which nothing is kept; the first and the third name the directory that they were made in."""
@@ -218,7 +219,7 @@ def _add_streams(ask: Callable[[Message], Any]) -> None:
 
 
 def answers(directory: Path) -> str:
-    """What a server says that starts on the store, which is changed by that."""
+    """Return the answers of a server that starts on the store, which this changes."""
     transcript = read_transcript(ANSWERS.read_text())
     shelf = RocksShelf(directory)
     try:

@@ -15,7 +15,7 @@ from txnctl.stopped import known_rows
 from txnctl.stopped.store_verify import durable_check, verify_store
 
 DRAWN = (STORE_ID_KEY.hex(), b"classic".hex())
-"""What marks a row that holds a drawn id: only its length is the same each time."""
+"""Marks of rows that hold a drawn id: only its length is the same each time."""
 
 SHARE_ROWS = (
     *("SHARE_GROUP_EPOCH", "SHARE_MEMBER", "SHARE_TARGET_EPOCH", "SHARE_TARGET_MEMBER"),

@@ -29,7 +29,7 @@ def unpacked(content: bytes) -> Iterator[bytes]:
 
 
 def corpus_of(name: str) -> list[bytes]:
-    """What the corpus of a target holds."""
+    """Return the inputs in the corpus of a target."""
     file = CORPUS / name
     return list(unpacked(file.read_bytes())) if file.exists() else []
 

@@ -88,7 +88,7 @@ def stored_batches(data: bytes) -> None:
 
 
 def payloads(data: bytes) -> None:
-    """What the server takes, every reader of ours can read; and what it refuses, none."""
+    """Payloads that the server takes can be read by every reader of ours; those that it refuses, by none."""
     choices = Choices(data)
     encoding = choices.one_of([each for each in Encoding if each is not Encoding.CONTROL])
     compression = choices.one_of(list(Compression))
@@ -115,7 +115,7 @@ def payloads(data: bytes) -> None:
 
 
 def members(data: bytes) -> None:
-    """What members of classic groups say of themselves, and what their leaders assign."""
+    """Subscriptions of members of classic groups, and assignments by their leaders."""
     with suppress(Refused):
         subscription = decode_subscription(data)
         again = decode_subscription(encode_subscription(subscription))

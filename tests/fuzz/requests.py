@@ -23,7 +23,7 @@ CALLS_MAX: Final = 6
 DEPTH_MAX: Final = 6
 REPEATED_MAX: Final = 3
 PROTOCOL: Final = bytes.fromhex("0001000000010007") + b"secrets" + bytes(8)
-"""What a member of a classic consumer group says of itself: version, topics, user data, owned partitions."""
+"""Subscription of a member of a classic consumer group: version, topics, user data, owned partitions."""
 _NUMBERS: Final = (0, 1, 2, -1, 7, 127, 128, 60_000, 2**15 - 1, 2**15, 2**31 - 1, 2**31, 2**53, 2**63 - 1, -(2**63))
 _F: Final = FieldDescriptor
 _RANGES: Final = {
@@ -35,7 +35,7 @@ _RANGES: Final = {
 
 
 class Found(AssertionError):
-    """What the product must never do."""
+    """Behaviour that the product must never show."""
 
 
 class Requests:
@@ -177,7 +177,8 @@ class Server:
         world.settle()
 
     def check(self) -> None:
-        """What must hold after any requests: what is stored rebuilds what is known, and breaks no promise."""
+        """Assert the rules that hold after any requests: the stored rows rebuild the live state, and break no
+        promise."""
         self._front.world.settle()
         self._front.world.check_replay()
         self._front.world.check_stored()

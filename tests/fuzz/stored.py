@@ -23,7 +23,7 @@ CHANGES_MAX: Final = 3
 """Rows changed out of one input."""
 
 _TOLD: Final = (StoreUnreadable, StoreRefused, LogDamaged, Refused)
-"""How the product tells that a row cannot be read."""
+"""Errors by which the product reports that a row cannot be read."""
 
 
 class Rows:

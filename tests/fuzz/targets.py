@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes bytes, and raises only where the product has a bug."""
+"""Targets of fuzzing: each takes bytes, and raises only where the product has a bug."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Run(NamedTuple):
     attempt: Try
     """Take one input."""
     check: Callable[[], None] = lambda: None
-    """What must hold after any inputs."""
+    """Assert the rules that hold after any inputs."""
 
 
 class Target(NamedTuple):

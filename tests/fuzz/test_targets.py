@@ -17,7 +17,7 @@ from tests.permissions.cases import CASES
 from txn_coordinator.service import TransactionService
 
 INPUTS_MAX = 150
-"""How many of a target's corpus are tried, so that all targets take a few seconds."""
+"""Number of inputs tried of a target's corpus, so that all targets take a few seconds."""
 
 BY_TARGET = pytest.mark.parametrize("target", TARGETS, ids=list(BY_NAME))
 

@@ -1,4 +1,4 @@
-"""What the metrics are told of groups and offsets, held against a look at all of them."""
+"""Metrics of groups and offsets, compared with a look at all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.world import World
 
 
 def check_counts(world: World) -> None:
-    """What is counted step by step is what a look at everything finds, at any moment."""
+    """Assert that the counts, kept step by step, agree with a look at everything, at any moment."""
     shards: list[GroupShard] = world.inside.runtime.shards(Coordinator.GROUPS)
     counted: Counter[tuple[str, str]] = Counter()
     for shard in shards:

@@ -2,8 +2,8 @@
 
 Clients of all kinds ask whatever can be parked, held for news, answered by another member's call or sent once more, in
 any order, and nothing reaches the disk unless the schedule says so. A witness watches every operation. What it would
-miss, an operation that is made anew for each attempt, shows in what the members of a consumer group are told: each does
-just that, is never fenced, and owns no partition that another one owns.
+miss, an operation that is made anew for each attempt, shows in the answers to the members of a consumer group: each
+follows them, is never fenced, and owns no partition that another one owns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a request may name: the same rule for every RPC of groups that names topics, partitions or offsets.
+"""Names in requests: the same rule for every RPC of groups that names topics, partitions or offsets.
 
 A request that names something impossible, or one partition twice, is refused as a whole and changes nothing; where the
 answer has a result per partition, each of them says so.

@@ -1,7 +1,7 @@
 """A slow disk costs time, and no member its membership.
 
-While a flush is under way the answers that wait for it are in our hands, and so is what they say of timers: who was
-heard of is not missed, and who was told something has the whole time for it from then on.
+While a flush is under way the answers that wait for it are in our hands, and so are their timers: a member that was
+heard of is not missed, and one that gets an answer has the whole time for it from then on.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ class TestConsumer:
 
 
 def test_a_classic_member_that_asks_for_its_part_of_an_old_epoch_was_heard() -> None:
-    """It is told to join again. Neither its session nor the time it had to ask ends while that waits for the disk."""
+    """The answer is to join again. Neither its session nor the time it had to ask ends while that waits for the
+    disk."""
     world = slow_world()
     world.consumers.stable(world.consumers.member("m"))
     classic = world.classic.subscriber(group_id="g")
@@ -190,7 +191,7 @@ TICK_MS = 1_000
 HELD_TICKS_MAX = 12
 """Longer than sessions."""
 REBALANCE_MS = 30_000
-"""Longer than that: who is told of a rebalance by a call of its own must come to that in time."""
+"""Longer than that: a member that learns of a rebalance by a call of its own must make the call in time."""
 POPULATION = 4
 
 
@@ -244,7 +245,7 @@ class Client:
 
 
 class SlowDisk:
-    """Groups of all kinds, whose members come, work, and die; on a disk that stands still now and then."""
+    """Groups of all kinds, whose members come, work, and die; on a disk that stops now and then."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What each state answers, as the one table of spec groups 2.13 has it."""
+"""Answers of each state, as the one table of spec groups 2.13 has them."""
 
 from __future__ import annotations
 

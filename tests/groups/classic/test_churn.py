@@ -26,7 +26,7 @@ from tests.harness.groups import GROUP, OK, code
 STEPS = 200
 INSTANCES = (None, None, None, "i1", "i2", "i1")
 RIVALRY = (20, 20, 20, 20, 20, 1)
-"""How often each acts: two clients with one instance id that both insist would fence each other for ever."""
+"""Weight of each client's turns: two clients with one instance id that both insist would fence each other for ever."""
 FORMING = (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE)
 NAMES = (("range",), ("range", "sticky"), ("sticky", "range"))
 
@@ -71,13 +71,13 @@ class Churn:
 
     @property
     def stored(self) -> ClassicGroup | None:
-        """What a load would find now."""
+        """The group that a load would find now."""
         key = self.world.inside.groups.router.shard_key(GROUP)
         values = StateRows(codec_of(PARTS)).load(key)(self.world.shelf.store)
         found = next((value.group for value in values if isinstance(value, ClassicGroupChanged)), None)
         return None if found is None else replace(found, shard=key)
 
-    # What happens
+    # Steps
 
     def step(self) -> None:
         actions: list[tuple[Callable[[Member], None], int]] = [
@@ -100,7 +100,7 @@ class Churn:
         self.check()
 
     def go_on(self, member: Member) -> None:
-        """What a client would do next."""
+        """Take the step that a client would take next."""
         group = self.group
         if group is None or member.member_id not in group.members:
             is_given = group is not None and member.member_id in group.given_ids
@@ -172,7 +172,7 @@ class Churn:
         group = self.group
         assert (0 if group is None else group.generation_id) >= self.synced_generation
 
-    # What must hold
+    # Checks
 
     def called(self, reply: Pending[Any]) -> None:
         self.waiting.append(reply)

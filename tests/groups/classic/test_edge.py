@@ -1,4 +1,4 @@
-"""What the edge refuses before any group is asked, and what administrators may see."""
+"""Requests that the edge refuses before any group is asked, and the view of administrators."""
 
 from __future__ import annotations
 

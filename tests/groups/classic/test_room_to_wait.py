@@ -1,4 +1,4 @@
-"""The number of calls that may wait for other members is limited. Beyond it, a call that would only wait is told to
+"""The number of calls that may wait for other members is limited. Beyond it, a call that would only wait is asked to
 come again; one that ends the wait of others is let in, because that makes room."""
 
 from __future__ import annotations

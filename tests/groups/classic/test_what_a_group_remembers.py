@@ -1,4 +1,4 @@
-"""What of a group changes with its members, and what stays."""
+"""Parts of a group that change with its members, and parts that stay."""
 
 from __future__ import annotations
 

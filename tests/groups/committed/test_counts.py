@@ -1,4 +1,4 @@
-"""What is counted of offsets and groups, step by step, is what a look at all of them finds."""
+"""Counts of offsets and groups, kept step by step, agree with a look at all of them."""
 
 from __future__ import annotations
 

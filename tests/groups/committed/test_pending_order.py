@@ -1,4 +1,4 @@
-"""The transactions that an offset waits for are told in the order in which they wrote, before and after a restart."""
+"""The transactions that an offset waits for are listed in the order in which they wrote, before and after a restart."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a reader of offsets is told rests on what is durable: a refusal by a change that a crash would take back waits
-for it."""
+"""Answers to readers of offsets rest on durable state: a refusal by a change that a crash would take back waits for
+it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def run_schedule(seed: int, steps: int) -> None:
 
 @dataclass
 class Client:
-    """A process that consumes. What it owns it gives up one step after it was told to."""
+    """A process that consumes. It gives partitions up one step after it was asked to."""
 
     consumer: Consumer
     is_member: bool = False
@@ -80,7 +80,7 @@ class Schedule:
         self.last = f"{kind} of {client.consumer.member_id}"
         getattr(self, f"_{kind}")(client)
 
-    # What can happen
+    # Steps
 
     def _join(self, client: Client) -> None:
         if client.is_member:
@@ -128,7 +128,7 @@ class Schedule:
     def _restart(self, client: Client) -> None:
         self.world.restart()
 
-    # How a client goes on
+    # Answers to a client
 
     def _fields(self, client: Client, *, says_owned: bool) -> dict[str, Any]:
         fields: dict[str, Any] = {}
@@ -151,7 +151,7 @@ class Schedule:
             return
         client.is_member = True
         client.must_say_all = False
-        # What it is told to give up it still owns until it says otherwise.
+        # Partitions that it shall give up are still its own until it says otherwise.
         client.owned |= client.consumer.assigned
 
     def _forget(self, client: Client, *, keeps_id: bool = False) -> None:
@@ -162,7 +162,7 @@ class Schedule:
             number, life = client.consumer.member_id.split("-")
             client.consumer.member_id = f"{number}-{int(life) + 1}"
 
-    # What must be true
+    # Checks
 
     def check(self) -> None:
         check_counts(self.world)
@@ -184,7 +184,7 @@ class Schedule:
         self._check_clients(group)
 
     def _check_clients(self, group: ConsumerGroup) -> None:
-        """What clients own that the server still knows, no two of them own."""
+        """Assert that no two clients that the server still knows own the same partition."""
         seen: dict[tuple[str, int], str] = {}
         for client in self.clients:
             member_id = client.consumer.member_id

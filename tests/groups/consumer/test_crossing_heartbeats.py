@@ -67,7 +67,7 @@ class HeldHeartbeats:
         self.world.inside.runtime.run_due_timers()
 
     def owner(self) -> str | None:
-        """Who holds the partition, on disk or not."""
+        """Return the owner of the partition, on disk or not."""
         shape = self.world.inside.catalog.shape("foo")
         assert shape is not None
         return self.world.consumers.group().owner(shape.topic_id, 0)
@@ -214,7 +214,7 @@ class TestRepetition:
         assert self.again(world) == lost
 
     def test_nothing_is_decided_on_it(self, world: World) -> None:
-        """It may be late instead, and its member know the answer: that one owns what it was told."""
+        """It may be late instead, and its member know the answer: that member owns the partitions in it."""
         self.first.hears(self.again(world))
         self.plan(first=of("foo", 0), second=of("foo", 1))
         self.second.subscribes("foo", "bar")

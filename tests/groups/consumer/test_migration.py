@@ -68,7 +68,7 @@ def test_an_id_that_was_only_given_away_is_no_member() -> None:
 
 
 def rolled(world: World, *members: Any) -> None:
-    """Classic members follow what they are told until they hold what they should."""
+    """Let classic members follow their answers until they hold their assignments."""
     for _round in range(6):
         for member in members:
             if member.beats() is ErrorCode.REBALANCE_IN_PROGRESS:

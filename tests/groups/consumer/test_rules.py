@@ -41,7 +41,7 @@ STABLE, UNREVOKED, UNRELEASED = MemberState.STABLE, MemberState.UNREVOKED, Membe
 
 
 def code_of(check: Callable[[], object]) -> ErrorCode:
-    """What a check says: that all is well, or why not."""
+    """Return the code of the refusal by a check, or OK."""
     try:
         check()
     except Refused as refused:
@@ -79,7 +79,7 @@ STEPS = [
     (at(UNREVOKED, 9, "0", "1"), "02", "", "0", (STABLE, 10, "02", "")),
     (at(UNREVOKED, 9, "0", "1"), "02", "2", "0", (UNRELEASED, 10, "0", "")),
     (at(UNREVOKED, 9, "01", "2"), "0", "", "01", (UNREVOKED, 9, "0", "1")),
-    # What it gave up and is meant to have after all, it gets back: no other had it meanwhile.
+    # It gets back the partitions that it gave up and is meant to have after all: no other member had them meanwhile.
     (at(UNREVOKED, 9, "0", "1"), "01", "", "0", (STABLE, 10, "01", "")),
     (at(UNRELEASED, 10, "0"), "01", "1", None, (UNRELEASED, 10, "0", "")),
     (at(UNRELEASED, 10, "0"), "01", "", None, (STABLE, 10, "01", "")),
@@ -116,7 +116,7 @@ def test_a_step_towards_the_target(
     after = reconcile(current, destination(target, others), owned(said))
     assert shown(after) == expected
     assert after is current or after.previous_member_epoch == current.member_epoch
-    # What it was given now carries the epoch of the target, what it kept that of then.
+    # Newly given partitions carry the epoch of the target, kept ones that of then.
     for number, epoch in after.assigned.get(TOPIC, {}).items():
         assert epoch == (5 if number in current.assigned.get(TOPIC, {}) else 10)
 

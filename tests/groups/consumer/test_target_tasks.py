@@ -1,4 +1,4 @@
-"""Which computations leave the loop, and that they arrive whole in the other process."""
+"""Computations that leave the loop, and arrive whole in the other process."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_a_member_that_is_put_out_hears_of_it() -> None:
 
 
 def test_a_newer_heartbeat_of_a_member_answers_the_older_one() -> None:
-    """What the older one says that the member owns is not true any more, and must not be heard again."""
+    """The owned partitions in the older one are not true any more, and must not be heard again."""
     world, plan = planned_world()
     first, second = world.consumers.members("first", "second")
     plan(first=frozenset())
@@ -221,7 +221,7 @@ def run_until_stable(world: World, members: list[Consumer], waiting: dict[str, P
 
 
 def test_ten_members_that_start_together_are_soon_assigned_and_a_leaver_soon_replaced() -> None:
-    """With the settings that a server has unless told otherwise. Issue 9: 0.5 s and 0.2 s."""
+    """With the default settings of a server. Issue 9: 0.5 s and 0.2 s."""
     world = group_world(group_config=GroupConfig(), topics={"foo": 20})
     members = world.consumers.members(*(f"m{number}" for number in range(10)))
     waiting: dict[str, Pending[Any]] = {}

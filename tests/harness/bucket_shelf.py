@@ -24,7 +24,7 @@ class BucketShelf:
         return open_slate_store(self._location, shard_count=SHARD_COUNT)
 
     def crash(self) -> SlateStore:
-        # What was written is found, as on the other shelves.
+        # All written groups are found, as on the other shelves.
         self.store.sync()
         self.store = self._opened()
         return self.store

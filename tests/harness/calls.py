@@ -1,4 +1,4 @@
-"""What calls have in common in all tests."""
+"""Parts that calls share in all tests."""
 
 from __future__ import annotations
 

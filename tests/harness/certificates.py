@@ -57,9 +57,9 @@ class Authority:
         lasts: timedelta = DAY,
         is_server: bool = True,
     ) -> Pair:
-        """NAME.crt and NAME.key, for these hosts (localhost and 127.0.0.1 if none are named), for clients and, unless
-        told otherwise, servers. Valid from `since` from now, for as long as it `lasts`, which negative numbers put into
-        the past."""
+        """NAME.crt and NAME.key, for these hosts (localhost and 127.0.0.1 if none are named), for clients and, by
+        default, servers. Valid from `since` from now, for as long as it `lasts`, which negative numbers put into the
+        past."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(name), self._name, key.public_key(), since, lasts)
         builder = builder.add_extension(

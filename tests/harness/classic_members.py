@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.harness.world import World
 
 DELAY_MS = 3_000
-"""How long a group that was Empty waits for more members."""
+"""Time that a group that was Empty waits for more members."""
 FOO_AND_BAR = ("foo", "bar")
 
 
@@ -49,7 +49,7 @@ def assignment(partitions: Partitions) -> bytes:
 
 
 def assigned(encoded: bytes) -> Partitions:
-    """What a SyncGroup was answered."""
+    """Return the assignment in an answer to SyncGroup."""
     decoded = decode_assignment(encoded)
     return frozenset((topic, number) for topic, numbers in decoded.partitions.items() for number in numbers)
 
@@ -82,13 +82,13 @@ class ClassicGroups:
         return Member(self.world, instance_id, **settings)
 
     def stable(self, *members: Member, plan: Mapping[int, bytes] | None = None) -> list[Member]:
-        """They form a generation. `plan`: what each is assigned, by its number; "part-<number>" unless told."""
+        """Let them form a generation. `plan`: the assignment of each, by its number; "part-<number>" by default."""
         self.completing(*members)
         self.assign(members, plan)
         return list(members)
 
     def group(self, group_id: str = GROUP) -> ClassicGroup:
-        """What the shard holds, live: for what no answer shows."""
+        """Return the live group of the shard: for facts that no answer shows."""
         group = self.world.groups.live(group_id)
         assert isinstance(group, ClassicGroup)
         return group
@@ -134,7 +134,7 @@ class ClassicGroups:
         assert [code(reply.result()) for reply in replies] == [OK] * len(members)
 
     def leave(self, *entries: group_pb2.LeavingMember, group_id: str = GROUP) -> list[ErrorCode]:
-        """What each entry is answered."""
+        """Return the answer for each entry."""
         response = self.world.ask(group_pb2.LeaveGroupRequest(group_id=group_id, members=entries))
         assert code(response) is OK
         return [code(member) for member in response.members]
@@ -259,13 +259,13 @@ class Member:
         return self.world.call(group_pb2.HeartbeatRequest(**{**said, **fields}, max_wait_ms=max_wait_ms))
 
     def beats(self, **fields: Any) -> ErrorCode:
-        """What a heartbeat is answered."""
+        """Return the answer to a heartbeat."""
         reply = self.heartbeat(**fields)
         self.world.settle()
         return code(reply.result())
 
     def leaves(self) -> ErrorCode:
-        """What a LeaveGroup of the member is answered."""
+        """Return the answer to a LeaveGroup of the member."""
         (answer,) = self.world.classic.leave(self.leaving, group_id=self.group_id)
         return answer
 

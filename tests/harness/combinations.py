@@ -53,7 +53,7 @@ class Combination:
     libraries: Libraries
 
     def __str__(self) -> str:
-        """What a test can choose of it; the libraries are those of the whole run."""
+        """Return the parts that a test can choose; the libraries are those of the whole run."""
         return f"{'lane' if self.lane else 'no lane'}-{self.two_phase}-{self.transport}"
 
     @property
@@ -118,17 +118,17 @@ def missing_pairs(rows: Iterable[Any], names: Iterable[str]) -> set[tuple[object
 
 
 def wanted_lane() -> bool:
-    """Whether the servers of this test have a fast path, unless it says so itself."""
+    """Return whether the servers of this test have a fast path, unless it says so itself."""
     return os.environ.get(LANE_VARIABLE, "true") == "true"
 
 
 def wanted_two_phase() -> TwoPhase:
-    """How the servers of this test end transactions, unless it says so itself."""
+    """Return the way in which the servers of this test end transactions, unless it says so itself."""
     return TwoPhase(os.environ.get(TWO_PHASE_VARIABLE, TwoPhase.FUSED))
 
 
 def wanted_environment() -> Mapping[str, str]:
-    """What the row of this test says, for processes that it starts; nothing where it has none."""
+    """Return the variables of this test's row, for processes that it starts; none without a row."""
     return {name: os.environ[name] for name in (LANE_VARIABLE, TWO_PHASE_VARIABLE) if name in os.environ}
 
 
@@ -138,7 +138,7 @@ def is_installed(transport: TransportName) -> bool:
 
 @cache
 def installed_libraries() -> Libraries:
-    """Which of the two locks this environment was made from."""
+    """Return the one of the two locks that this environment was made from."""
     lock = (_ROOT / "requirements" / "lowest.txt").read_text()
     pinned = dict(re.findall(r"^([\w-]+)==(\S+)", lock, re.MULTILINE))
     same = all(importlib.metadata.version(name) == pinned[name] for name in ("grpcio", "protobuf"))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
 
 Told = dict[str, int | ErrorCode]
-"""What each partition was answered: its offset, -1 for none, or the code of an error."""
+"""Answer for each partition: its offset, -1 for none, or the code of an error."""
 
 
 def topic_offsets(offsets: Mapping[str, int], metadata: str = "") -> list[group_pb2.TopicOffsets]:
@@ -68,13 +68,13 @@ class CommittedOffsets:
         )
 
     def commits(self, offsets: Mapping[str, int], **fields: Any) -> Told:
-        """What each partition is answered."""
+        """Return the answer for each partition."""
         reply = self.commit(offsets, **fields)
         self.world.settle()
         return results(reply.result())
 
     def committed_by(self, member: Any, offset: int, **fields: Any) -> ErrorCode:
-        """What a member is answered that commits an offset of foo-0: classic, or of a consumer group."""
+        """Return the answer to a member that commits an offset of foo-0: classic, or of a consumer group."""
         return code(self.world.ask(self.commit_of(member, offset, **fields)))
 
     def commit_of(self, member: Any, offset: int, **fields: Any) -> group_pb2.OffsetCommitRequest:
@@ -122,7 +122,7 @@ class CommittedOffsets:
         self.world.settle()
 
     def counts(self, group_id: str = GROUP) -> OffsetCounts:
-        """What the metrics are told of the shard of a group."""
+        """Return the counts of a group's shard that the metrics show."""
         inside = self.world.inside
         counts: OffsetCounts = inside.runtime.shard(inside.groups.router.shard_key(group_id)).part(Offsets).counts()
         return counts
@@ -133,7 +133,7 @@ class CommittedOffsets:
 
 
 def identity(member: Any) -> dict[str, Any]:
-    """Who a member of either kind says it is."""
+    """Return the identity that a member of either kind claims."""
     epoch = member.generation if hasattr(member, "generation") else member.epoch
     return {
         "member_id": member.member_id,

@@ -1,4 +1,4 @@
-"""What a compaction will leave of a partition's log, put into a store by hand: batches with holes, and none where all
+"""Remains of a partition's log after a compaction, put into a store by hand: batches with holes, and none where all
 records of one are gone.
 
 Written with protobuf, Arrow and a few lines for Kafka's records, so that no reader of ours is tested against itself.
@@ -23,7 +23,7 @@ from tests.harness.stored_batches import encode_batch
 
 
 class Left(Enum):
-    """What a compaction leaves of a batch."""
+    """Remains of a batch after a compaction."""
 
     AS_IT_WAS = "as it was"
     RECORDS = "records"

@@ -1,11 +1,7 @@
-"""Consumers as the tests speak of them: each remembers what it was answered, as a client does.
+"""Consumers as the tests speak of them: each remembers its answers, as a client does.
 
-world = group_world()
-first, second = world.consumers.members("first", "second")
-first.joins("foo", "bar")
-second.joins("foo")
-first.beats()                          # told to give something up
-first.acknowledges()                   # says that it did
+world = group_world() first, second = world.consumers.members("first", "second") first.joins("foo", "bar")
+second.joins("foo") first.beats() # asked to give something up first.acknowledges() # says that it did
 """
 
 from __future__ import annotations
@@ -112,9 +108,9 @@ class Consumer:
     rebalance_timeout_ms: int = 10_000
     epoch: int = 0
     assigned: Partitions = frozenset()
-    """What it was last told that it may own."""
+    """Partitions in the last assignment that it was sent."""
     fields: dict[str, Any] = field(default_factory=dict)
-    """What it says in every heartbeat."""
+    """Fields of every heartbeat."""
 
     def request(self, member_epoch: int | None = None, **fields: Any) -> group_pb2.ConsumerGroupHeartbeatRequest:
         return group_pb2.ConsumerGroupHeartbeatRequest(
@@ -156,7 +152,7 @@ class Consumer:
         }
 
     def acknowledges(self, **fields: Any) -> Any:
-        """A heartbeat that says that the member owns what it was told, and no more."""
+        """Send a heartbeat that names the partitions of its last assignment as owned, and no more."""
         return self.beats(topic_partitions=partition_set(self.assigned), **fields)
 
     def subscribes(self, *topics: str) -> Any:

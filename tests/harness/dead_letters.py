@@ -1,4 +1,4 @@
-"""What lies in a dead-letter topic, as a reader of it sees it."""
+"""Records of a dead-letter topic, as a reader of it sees them."""
 
 from __future__ import annotations
 

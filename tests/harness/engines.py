@@ -32,12 +32,12 @@ _open: Final[list[BucketShelf]] = []
 
 
 def is_in_bucket() -> bool:
-    """Whether the tests of this run use stores in object storage."""
+    """Return whether the tests of this run use stores in object storage."""
     return os.environ.get(ENGINE_VARIABLE, NATURAL) == SLATE
 
 
 def new_shelf() -> Shelf:
-    """Where a world keeps its store, unless its test says so itself."""
+    """Return a new shelf for the store of a world whose test chooses none."""
     if not is_in_bucket():
         return MemoryShelf()
     from tests.harness.bucket_shelf import BucketShelf
@@ -59,7 +59,8 @@ def skip_in_bucket(why: str) -> None:
 
 
 def store_arguments(data_dir: Path) -> list[str]:
-    """What a server process is told about its store: a place of its own in the bucket of this run, or nothing."""
+    """Return the arguments of a server process for its store: a place of its own in the bucket of this run, or
+    nothing."""
     return ["--store", address_of(data_dir)] if is_in_bucket() else []
 
 

@@ -1,4 +1,4 @@
-"""What calls leave to Python's collector of cycles. It should be nothing.
+"""Garbage that calls leave to Python's collector of cycles. There should be none.
 
 A server looks for cycles seldom: after twenty thousand new objects, however large they are, and at those that happened
 to live at such a moment again only the fiftieth time after it. So a cycle with an answer in it keeps the answer.
@@ -38,7 +38,7 @@ def nothing_left_to_the_collector() -> Iterator[None]:
 
 
 def _name(found: object) -> str:
-    """What a function, a coroutine or a generator is of, or else what the value is."""
+    """Return the name of a function, a coroutine or a generator, or else of the value's class."""
     if isinstance(found, CoroutineType | AsyncGeneratorType | GeneratorType):
         code = _code(found)
         return ".".join([*Path(code.co_filename).with_suffix("").parts[-2:], code.co_qualname])

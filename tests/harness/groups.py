@@ -50,6 +50,6 @@ class Groups:
         return inside.runtime.shard(inside.groups.router.shard_key(group_id)).groups.get(group_id)
 
     def timers(self) -> dict[str, int]:
-        """How many timers of groups are armed, by what they end."""
+        """Return the number of armed timers of groups, by their kind."""
         kinds = self.world.inside.runtime.timers.by_kind()
         return {kind: kinds[kind] for kind in TIMERS if kinds.get(kind)}

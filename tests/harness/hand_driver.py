@@ -71,7 +71,7 @@ class HandDriver:
         return True
 
     def settle(self) -> None:
-        """Flush, and go on with loads, until nothing follows any more. Time stands still."""
+        """Flush, and go on with loads, until nothing follows any more. The clock stays."""
         for _ in range(_ROUNDS_MAX):
             self.read_all()
             if not self.flush():
@@ -79,7 +79,8 @@ class HandDriver:
         raise AssertionError(f"still not settled after {_ROUNDS_MAX} flushes")
 
     def write_unsynced(self, kept_groups: int) -> None:
-        """What a crash leaves: the first `kept_groups` of what was staged reached the store, the rest is lost."""
+        """Leave the store as a crash does: the first `kept_groups` of the staged groups reached it, the rest is
+        lost."""
         self.runtime.groups.seal()
         self.store.write(self.handed_over[:kept_groups])
         self.handed_over.clear()

@@ -39,7 +39,7 @@ class InProcessServer:
     channel: aio.Channel
     address: Address
     failures: list[Exception] = field(default_factory=list)
-    """What the server was told of a failing store."""
+    """Failures of the store that the server was notified of."""
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def in_process_server(
     store: MemoryStore | None = None, clock: Clock | None = None, /, **settings: object
 ) -> AsyncIterator[InProcessServer]:
     """A server that takes work, on a free port unless `listen` says otherwise. `settings` are those of `Config`, on top
-    of those of the test's row (tests/harness/combinations.py); `clock` is the system's unless told."""
+    of those of the test's row (tests/harness/combinations.py); `clock` is the system's by default."""
     store = store or MemoryStore()
     always = {"data_dir": Path("in-memory"), "shard_count": 4, "listen": f"{HOST}:0"}
     always |= {"lane": wanted_lane(), "two_phase": wanted_two_phase()}

@@ -46,7 +46,7 @@ from txn_coordinator.state import Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """How the server is configured."""
+    """Configuration of the server."""
 
     two_phase: TwoPhase = field(default_factory=wanted_two_phase)
     producer_epoch_max: int = EPOCH_MAX
@@ -57,13 +57,13 @@ class WorldOptions:
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
     """After how long a partition forgets an idle producer."""
     index_interval_batches: int = PartitionConfig().index_interval_batches
-    """How many rows of a log make a stretch."""
+    """Number of rows of a log that make a stretch."""
     retention: Retention = KEEP_ALL
-    """What partitions keep."""
+    """Rule by which partitions keep records."""
     removal_interval_ms: int = 3_600_000
+    """Pause until the next look for records that they do not keep."""
     compaction_interval_ms: int = 0
     """Pause between two looks for a log to be compacted; 0 = nothing is compacted."""
-    """How long until the next look for what they do not keep."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
     group_parts: tuple[GroupPart, ...] = PARTS
     share_states: Callable[[], ShareStates | None] = lambda: None
@@ -72,16 +72,16 @@ class WorldOptions:
     """Calls that may wait for other members."""
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
     late_reads_ms: int | None = None
-    """How late the reads of stored rows are, beside the loop; None: the loop reads them at once."""
+    """Delay of the reads of stored rows, beside the loop; None: the loop reads them at once."""
     worker: HeldWorker | None = None
-    """Where large targets are computed and payloads are checked, in all lives; None: each life has its own."""
+    """Computes large targets and checks payloads, in all lives; None: each life has its own."""
     authorizer: Authorizer | None = None
     two_phase_commit_enable: bool = True
     lane: bool = field(default_factory=wanted_lane)
     writes_records: bool = False
-    """Whether producers of the world write records that any reader can read, and not words."""
+    """True if producers of the world write records that any reader can read, and not words."""
     key_counts: Mapping[str, int] = field(default_factory=dict)
-    """How many keys the records of a topic share. In other topics each has its own."""
+    """Number of keys that the records of a topic share. In other topics each has its own."""
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)

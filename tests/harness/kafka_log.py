@@ -217,7 +217,7 @@ class KafkaLog:
         return response
 
     def fetch(self, partition: str = "t-0", offset: int = 0, **options: Any) -> PartitionData:
-        """What a consumer gets from one partition."""
+        """Return the answer of one partition to a consumer."""
         ((data,),) = (topic.partitions for topic in self.fetch_all((partition, offset), **options).responses)
         assert isinstance(data, PartitionData)
         return data

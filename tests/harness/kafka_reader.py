@@ -44,7 +44,7 @@ class KafkaReader:
         bytes_max: int = BYTES_MAX,
         last_fetched_epoch: int = NO_EPOCH,
     ) -> Reading:
-        """What its user sees. Raises Refused for an error of the partition."""
+        """Read as its user does. Raises Refused for an error of the partition."""
         data = self.fetch(
             partition,
             fetch_offset,
@@ -69,8 +69,8 @@ class KafkaReader:
         )
 
     def parted_at(self, partition: str, position: int, epoch: int | None) -> int | None:
-        """Where the log parts from the one that the reader has read, as a Fetch tells it; None if it does not.
-        OffsetForLeaderEpoch must tell the same."""
+        """Return the offset at which the log parts from the one that the reader has read, as a Fetch reports it; None
+        if it does not. OffsetForLeaderEpoch must agree."""
         last_fetched_epoch = NO_EPOCH if epoch is None else epoch
         data = self.fetch(partition, position, version=12, partition_fields={"last_fetched_epoch": last_fetched_epoch})
         if data.diverging_epoch.end_offset < 0:

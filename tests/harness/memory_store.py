@@ -1,4 +1,4 @@
-"""A store in memory that loses on a crash what was not synced, and fails when told to.
+"""A store in memory that loses unsynced writes on a crash, and fails on request.
 
 The same behaviour suite runs on it and on RocksDB (`tests/store/test_store_behaviour.py`). It differs in one thing:
 META holds no rows of the store's own.
@@ -25,7 +25,7 @@ from tests.harness.patience import DEADLINE_SECONDS
 _KEY_BYTES_MAX = 4096
 
 _Undo = list[tuple[Family, bytes, bytes | None]]
-"""What the keys of one commit group held before, in the order of the changes."""
+"""Values before the change of each key of one commit group, in the order of the changes."""
 
 
 LARGE_BYTES_MIN: Final = 32 * 1024
@@ -33,7 +33,7 @@ LARGE_BYTES_MIN: Final = 32 * 1024
 
 
 class Damage(Enum):
-    """What is wrong with a stored row, as far as its reader can tell."""
+    """Damage of a stored row, as far as its reader can tell."""
 
     VALUE = auto()
     """The key can be read and the value cannot, as of a value in a damaged segment."""
@@ -59,7 +59,7 @@ class _SortedFamily:
         self.damage: dict[bytes, Damage] = {}
 
     def is_large(self, key: bytes) -> bool:
-        """Whether its value would lie in a segment. One that is damaged as only those in segments are does."""
+        """Return whether its value would lie in a segment. One that is damaged as only those in segments are does."""
         is_long = len(self.values[key]) >= LARGE_BYTES_MIN and key not in self.damage
         return self.name is Family.LOG and (is_long or self.damage.get(key) is Damage.VALUE)
 
@@ -295,12 +295,12 @@ class MemoryStore:
 
     @property
     def unsynced_groups(self) -> int:
-        """How many of the newest groups a crash may lose."""
+        """Number of the newest groups that a crash may lose."""
         return len(self._unsynced)
 
     def crash(self, *, kept_groups: int = 0) -> MemoryStore:
-        """What a restart finds: everything synced, and the first `kept_groups` of what was not, because the system may
-        have written them. This store is unusable from now on; one that was closed loses nothing."""
+        """Return the store that a restart finds: everything synced, and the first `kept_groups` of the rest, because
+        the system may have written them. This store is unusable from now on; one that was closed loses nothing."""
         assert 0 <= kept_groups <= len(self._unsynced), f"only {len(self._unsynced)} groups are not synced"
         found = MemoryStore(self.incarnation)
         with self._lock:

@@ -73,7 +73,7 @@ class ObjectServer:
         self.delay_seconds: dict[str, float] = {}
         """Delay of the answers by method."""
         self.fail_next: dict[str, int] = {}
-        """How many of the next requests of a method get the status 500 and do nothing."""
+        """Number of the next requests, by method, that get the status 500 and do nothing."""
         self.lose_next_answer: set[str] = set()
         """Methods whose next request is done, and whose connection then ends without an answer."""
         self.refusal: int | None = None

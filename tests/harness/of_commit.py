@@ -63,7 +63,7 @@ def unit_of(item: pytest.Item) -> str:
 
 
 def shares_a_fixture(item: pytest.Item) -> bool:
-    """Whether the test uses a fixture that is made once for its module."""
+    """Return whether the test uses a fixture that is made once for its module."""
     if not isinstance(item, pytest.Function):
         return False
     made = (definitions[-1] for definitions in item._fixtureinfo.name2fixturedefs.values())

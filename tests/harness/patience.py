@@ -1,4 +1,4 @@
-"""How long a test waits for what has no clock of its own: as long as there is progress.
+"""Waits of a test for events without a clock of their own: as long as there is progress.
 
 A wait in a test is there for hangs and not for speed, because a test must hold on a machine that is busy with something
 else. So no test names seconds of its own (`tests/tidy/test_patience.py`); it uses, in this order:
@@ -20,10 +20,10 @@ DEADLINE_SECONDS: Final = 1_800.0
 """The deadline of a call that is expected to be answered: longer than any machine needs, and than any test may take."""
 
 TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""The longest that servers allow unless told, for transactions over the wire that are not there to time out."""
+"""The longest timeout that servers allow by default, for transactions over the wire that are not there to time out."""
 
 LOOKING_SECONDS: Final = 60.0
-"""How much processor time this process may spend on looking at one condition. Looking never rests, so processor time
+"""Processor time that this process may spend on looking at one condition. Looking never rests, so processor time
 measures how often it looked; wall time would also measure what else the machine had to do."""
 
 

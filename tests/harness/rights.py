@@ -15,7 +15,7 @@ UNPRIVILEGED: Final = ("setpriv", "--bounding-set", "-dac_override,-dac_read_sea
 
 
 def as_user(path: Path) -> Sequence[str]:
-    """What to put before a command so that rights count for it. `path` is one that no user may write."""
+    """Return the words to put before a command so that rights count for it. `path` is one that no user may write."""
     if os.access(path, os.W_OK) and shutil.which(UNPRIVILEGED[0]) is None:
         pytest.skip("the rights of files do not count for this user, and setpriv is not installed")
     return UNPRIVILEGED if os.access(path, os.W_OK) else ()

@@ -82,7 +82,7 @@ class Script:
         self.world = world
         self.producers: dict[str, Producer] = {}
         self.transacts = 0
-        """How many Transacts named themselves, because the script did not."""
+        """Number of Transacts named by a number, because the script had no name for them."""
         self.backup: MemoryStore | None = None
         self.members: dict[str, ShareMember] = {}
         self.consumers: dict[str, ShareConsumer] = {}

@@ -106,7 +106,7 @@ class ServerProcess:
 
     @property
     def output(self) -> str:
-        """What all runs so far wrote to stderr, and the last one to stdout until it was ready."""
+        """Output of all runs so far on stderr, and of the last one on stdout until it was ready."""
         stderr = self._stderr_path.read_text(errors="replace") if self._stderr_path.exists() else ""
         return stderr + self._stdout.decode(errors="replace")
 

@@ -40,7 +40,7 @@ class FakeShareStates:
     unserved: set[int] = field(default_factory=set)
     """Partitions, of whatever topic, whose shards are not served."""
     refusal: Refused | None = None
-    """What every operation refuses."""
+    """Refusal of every operation."""
     released: list[ReleaseShares] = field(default_factory=list)
 
     def initialize(self, group_id: str, topic_id: bytes, partition: int, state_epoch: int) -> Operation:
@@ -97,7 +97,7 @@ class ShareGroups:
         return [member.member_id for member in self.describe(group_id).members]
 
     def initialized(self, group_id: str = GROUP) -> set[tuple[bytes, int]]:
-        """Which partitions the group counts as initialised."""
+        """Return the partitions that the group counts as initialised."""
         return set(self.world.groups.live(group_id).initialized_partitions())
 
     def alter(self, group_id: str = GROUP, **values: int | str) -> ErrorCode:
@@ -127,7 +127,7 @@ class ShareMember:
     group_id: str = GROUP
     epoch: int = 0
     assigned: Partitions = frozenset()
-    """What it was last told that it may fetch."""
+    """Partitions in the last assignment that it was sent."""
 
     def request(self, member_epoch: int | None = None, **fields: Any) -> group_pb2.ShareGroupHeartbeatRequest:
         return group_pb2.ShareGroupHeartbeatRequest(

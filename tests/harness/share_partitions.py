@@ -58,7 +58,7 @@ class Shares:
     terms: Terms = field(default_factory=Terms)
     allows_renewal: bool = False
     woken: int = 0
-    """How often waiting fetches were told to look again, since the group began."""
+    """Number of times that waiting fetches were woken, since the group began."""
     _sequences: dict[Identity, int] = field(default_factory=dict)
 
     # The log
@@ -107,7 +107,7 @@ class Shares:
         return head
 
     def read(self) -> Read | None:
-        """What a service reads for the next acquisition; None if nothing may be acquired."""
+        """Read for the next acquisition, as a service does; None if nothing may be acquired."""
         available = self.state.first_available(self.terms.in_flight_max)
         if available is None:
             return None
@@ -165,7 +165,7 @@ class Shares:
         return self.world.inside.runtime.write(Operation(self.shard_key, decide))
 
     def acknowledge(self, member_id: str, *wanted: tuple[int, int, Sequence[int]]) -> ErrorCode:
-        """What the member hears, see `acknowledging`."""
+        """Return the answer to the member, see `acknowledging`."""
         asked = self.acknowledging(member_id, *wanted)
         self.world.settle()
         try:

@@ -5,8 +5,8 @@ one, too, so that each module is parsed once. Slow tests are units by
 themselves, so that no worker is left with many of them in the end, unless something is made once for all of their
 module. All other modules are units; the largest units come first.
 
-Units are told by what a module says, and not by marks: the one who shares out knows names of tests and nothing else.
-(The suffix that pytest-xdist 3.8 gives names for that purpose is lost with pytest 9.2.)
+Units are recognised by the text of a module, and not by marks: the process that shares out knows names of tests and
+nothing else. (The suffix that pytest-xdist 3.8 gives names for that purpose is lost with pytest 9.2.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a world keeps its store between two lives of the process."""
+"""Keeping the store of a world between two lives of the process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.memory_store import MemoryStore
 
 
 class Shelf(Protocol):
-    """Where the store is kept between two lives of the process."""
+    """Keeps the store between two lives of the process."""
 
     @property
     def store(self) -> Store: ...
@@ -33,7 +33,7 @@ class CrashingStore(Store, Protocol):
 
     @property
     def unsynced_groups(self) -> int:
-        """How many of the newest groups a crash may lose."""
+        """Number of the newest groups that a crash may lose."""
         ...
 
     def crash(self, *, kept_groups: int = 0) -> CrashingStore:

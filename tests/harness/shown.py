@@ -1,4 +1,4 @@
-"""What a script says of what is there: identities, records, producers, transactions, each in a few words."""
+"""Lines of a script's transcript for identities, records, producers and transactions, each in a few words."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Sinks:
         return count
 
     def answer(self, pending: Pending[T]) -> T:
-        """What is answered once it is durable. Raises Refused."""
+        """Return the answer once it is durable. Raises Refused."""
         for _ in range(100):
             if pending.is_settled:
                 break
@@ -144,7 +144,7 @@ class Sinks:
         return found
 
     def seen(self, *partitions: str) -> list[str]:
-        """What readers see."""
+        """Return the values that readers see."""
         return [value for partition in partitions or ("t-0", "t-1") for value in self.world.read(partition).values]
 
     def refusal(self, pending: Pending[Any]) -> ErrorCode:
@@ -156,7 +156,7 @@ class Sinks:
         raise AssertionError(f"it was answered {answer}")
 
     def row_counts(self, *families: Family) -> dict[Family, int]:
-        """How many rows there are in these families, or in those that must not grow with the batches."""
+        """Count the rows of these families, or of those that must not grow with the batches."""
         chosen = families or (Family.COORDINATOR_STATE, Family.PRODUCERS, Family.PARTITIONS)
         return {family: sum(1 for _ in self.world.shelf.store.scan(family, b"", b"\xff" * 40)) for family in chosen}
 

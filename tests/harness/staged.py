@@ -1,4 +1,4 @@
-"""What was staged, looked at row by row."""
+"""Staged rows, looked at one by one."""
 
 from __future__ import annotations
 

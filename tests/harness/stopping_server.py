@@ -29,13 +29,13 @@ from txn_coordinator.steps import decode_step
 POINT_VARIABLE: Final = "STOPPING_SERVER_AT"
 WATCHED_ID: Final = "watched"
 STOPPED: Final = "stopped at "
-"""What the server prints before the name of the point."""
+"""Words that the server prints before the name of the point."""
 
 _COMPLETE: Final = {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 
 
 class StoppingStore(StoreOver):
-    """Stands still for ever at one point."""
+    """Stops for ever at one point."""
 
     def __init__(self, store: Store, point: str) -> None:
         super().__init__(store)
@@ -60,7 +60,7 @@ class StoppingStore(StoreOver):
         self._unsynced = []
 
     def _things_in(self, group: CommitGroup) -> Iterator[str]:
-        """What the group holds of the watched transaction, in order. Nothing else happens while it is decided, so
+        """Yield the group's steps of the watched transaction, in order. Nothing else happens while it is decided, so
         every marker from then on is one of its own."""
         states = set(_states_in(group))
         if states & DECIDED:

@@ -1,12 +1,8 @@
-"""Streams groups as the tests speak of them: each member remembers what it was answered, as a client does.
+"""Streams groups as the tests speak of them: each member remembers its answers, as a client does.
 
-streams = streams_groups()
-first, second = streams.members("first", "second")
-first.joins(WORDS)
-second.joins(WORDS)
-streams.starts()                       # the delay of the first target passes
-first.beats()                          # told what it has
-first.gives_up()                       # says that it has no more than that
+streams = streams_groups() first, second = streams.members("first", "second") first.joins(WORDS) second.joins(WORDS)
+streams.starts() # the delay of the first target passes first.beats() # learns its tasks first.gives_up() # says that it
+has no more than that
 """
 
 from __future__ import annotations
@@ -96,7 +92,7 @@ class StreamsMember:
     standby: Tasks = frozenset()
     warmup: Tasks = frozenset()
     statuses: list[str] = field(default_factory=list)
-    """Statuses that it was told last."""
+    """Statuses in its last answer."""
 
     def request(self, member_epoch: int | None = None, **fields: Any) -> group_pb2.StreamsGroupHeartbeatRequest:
         return group_pb2.StreamsGroupHeartbeatRequest(
@@ -141,7 +137,7 @@ class StreamsMember:
         return group_pb2.StreamsTasks(active=active, standby=standby, warmup=warmup)
 
     def gives_up(self) -> Any:
-        """Say that it has what it was told to have, and nothing else."""
+        """Report that it has the tasks of its last assignment, and no others."""
         return self.beats(owned_tasks=self.owned())
 
     def reports(self, **lags: int) -> Any:
@@ -173,7 +169,7 @@ class StreamsGroups:
     world: World
 
     def member(self, member_id: str = "m", **settings: Any) -> StreamsMember:
-        """Somebody who has not joined yet."""
+        """Return a member that has not joined yet."""
         return StreamsMember(self.world, member_id, **settings)
 
     def members(self, *member_ids: str, **settings: Any) -> list[StreamsMember]:

@@ -1,4 +1,4 @@
-"""Which transport the servers of a test use: the one that TXN_TRANSPORT names, else the best that is installed."""
+"""The transport of a test's servers: the one that TXN_TRANSPORT names, else the best that is installed."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LIMITS_MAX: Final = 6
 
 
 class Settings(Protocol):
-    """What we use of the settings that pytest-timeout hands to its hook."""
+    """The settings of pytest-timeout's hook that we use."""
 
     @property
     def timeout(self) -> float: ...
@@ -45,7 +45,7 @@ class Watchdog:
     def __init__(self, limit_seconds: float, spent_seconds: Callable[[], float | None]) -> None:
         """`spent_seconds` tells the processor time used so far; None where the system does not tell."""
         self.step_seconds = limit_seconds / LOOKS_PER_LIMIT
-        """How often `complaint` is to be asked."""
+        """Pause between two calls of `complaint`."""
         self._limit_seconds = limit_seconds
         self._spent_seconds = spent_seconds
         self._begin()
@@ -57,8 +57,8 @@ class Watchdog:
         self._steps = 0
 
     def complaint(self) -> str | None:
-        """Why the test should end, or None while there is progress. To be asked once per step. After a complaint it
-        begins again, because what cleans up after the test may hang as well."""
+        """Return the reason to end the test, or None while there is progress. To be called once per step. After a
+        complaint it begins again, because what cleans up after the test may hang as well."""
         self._steps += 1
         self._look()
         found = self._judged()

@@ -33,7 +33,7 @@ class Issuer:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What a server is told so that it takes the tokens."""
+        """Settings of a server that takes the tokens."""
         return {
             "authentication": "jwt",
             "jwt_key_set_file": self.rules.key_set_file,

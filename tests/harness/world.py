@@ -141,14 +141,14 @@ class World:
         """The sink of an engine."""
         return Sinks(self)
 
-    # What happens to the server
+    # Events of the server
 
     def flush(self, count: int | None = None) -> bool:
         """Make durable what is staged (or its first groups), answer, and stage what follows; False if nothing was."""
         return self.inside.driver.flush(count)
 
     def settle(self) -> None:
-        """Flush until nothing follows. Time stands still."""
+        """Flush until nothing follows. The clock stays."""
         self.inside.driver.settle()
 
     def seal(self) -> None:
@@ -186,8 +186,8 @@ class World:
         self._start_anew(down_ms=1_000)
 
     def fail_disk(self, *, kept_groups: int = 0) -> None:
-        """The next sync fails. Who waits is told that the outcome is unknown, the process ends and starts again, and
-        the disk has the first of what was written, or none."""
+        """Fail the next sync. Calls that wait end with an unknown outcome, the process ends and starts again, and the
+        disk has the first of the written groups, or none."""
         skip_in_bucket("has no disk")
         assert isinstance(self.shelf, MemoryShelf), "only the memory store fails when told to"
         self.shelf.store.fail_next_sync(OSError(errno.EIO, "the disk"))
@@ -208,7 +208,7 @@ class World:
         return self.inside.driver.loader.load(self.shard_of(name))
 
     def shard_of(self, name: str) -> ShardKey:
-        """Where a transactional id, a partition or a group lives."""
+        """Return the shard of a transactional id, a partition or a group."""
         if name.startswith("group:"):
             return self.inside.groups.router.shard_key(name.removeprefix("group:"))
         if name.startswith("share:"):
@@ -249,7 +249,7 @@ class World:
         assert not unknown, f"the metric of timers does not know these kinds: {unknown}"
         self._pass(elapsed_ms, self.settle)
 
-    # What clients ask
+    # Calls of clients
 
     def call(self, request: Message, context: CallContext | None = None) -> Pending[Any]:
         """Ask with a request of GroupService; the Pending response has error fields, as on the wire."""
@@ -430,7 +430,7 @@ class World:
         return words_payload(values)
 
     def key_count(self, partition: str) -> int:
-        """How many keys the records of a partition share; 0 if each has its own."""
+        """Return the number of keys that the records of a partition share; 0 if each has its own."""
         return self.options.key_counts.get(partition_name(partition).topic, 0)
 
     def read(
@@ -442,7 +442,7 @@ class World:
         is_raw: bool = False,
         last_read_epoch: int | None = None,
     ) -> Reading:
-        """What a reader gets at this moment, from durable state. Raises Refused."""
+        """Read as a reader does at this moment, from durable state. Raises Refused."""
         item = FetchItem(partition_name(partition), fetch_offset, last_read_epoch=last_read_epoch)
         request = Fetch((item,), isolation, is_raw=is_raw, accepted_encodings=EVERY_ENCODING)
         reply = self.inside.log.fetch(request, ANYBODY)
@@ -472,7 +472,7 @@ class World:
         return described.transaction
 
     def remembered(self, partition: str) -> Sequence[tuple[int, ProducerEntry]]:
-        """What DescribeProducers tells: producer ids and entries. Raises Refused."""
+        """Describe the producers of a partition: producer ids and entries. Raises Refused."""
         (described,) = self.inside.log.describe_producers(
             DescribeProducers([partition_name(partition)]), ANYBODY
         ).result()
@@ -491,7 +491,7 @@ class World:
         return self.inside.runtime.write(self.inside.markers.partition_marker(ordinal, marker), is_urgent=True)
 
     def counted(self, partition: str) -> list[tuple[int, int, int, int]]:
-        """What the store says lies before the ends of the finished stretches and of the log: offset, records, markers,
+        """Return the stored totals before the ends of the finished stretches and of the log: offset, records, markers,
         aborted transactions."""
         store = self.shelf.store
         ordinal = self.inside.catalog.resolve(*partition_name(partition)).ordinal
@@ -502,7 +502,7 @@ class World:
             for offset, totals in (*ends, (head.log_end_offset, head.totals))
         ]
 
-    # What must hold
+    # Checks
 
     def check_replay(self) -> None:
         """The store alone rebuilds every shard (promise 2): a process that loads it now knows what this one holds
@@ -526,7 +526,7 @@ class World:
 
 
 def _check_history(store: Store) -> None:
-    """What the newest step of every key tells, where one is left, is its state (design 5)."""
+    """Assert that the newest step of every key, if one is left, agrees with its state (design 5)."""
     check = Check("history", "what it tells is true", "steps")
     audit_history(store, check)
     assert not check.violations, "\n".join(check.violations)

@@ -97,7 +97,7 @@ class CompactingLog:
         encoding: Encoding = Encoding.RECORDS_V1,
         compression: Compression = Compression.NONE,
     ) -> ProduceResult:
-        """What the log answers to one batch."""
+        """Append one batch and return the log's answer."""
         producer, sequence = self.producer(producer_id), self.sequences.get(producer_id, 0) if producer_id else -1
         placed: list[PlacedRecord] = [(at, 1_000, *content, ()) for at, content in enumerate(contents)]
         changes = {"encoding": encoding, "compression": compression}
@@ -152,7 +152,7 @@ class CompactingLog:
         """The headers of all batches before an offset."""
         return [header for header, _stored in batches(self.driven.store, self.driven.ordinal(), 0, end)]
 
-    # What must be there
+    # Records that must be there
 
     def newest(self, end: int) -> dict[bytes, int]:
         """The newest offset of each key before an offset, of records that count."""
@@ -195,7 +195,7 @@ class CompactingLog:
         is_tombstone = written.content[0] is not None and written.content[1] is None
         return self._is_live(at, newest) and not (is_tombstone and at < self.retired_below)
 
-    # What readers see
+    # Records that readers see
 
     def seen(self, start: int, isolation: Isolation) -> list[tuple[int, Content]]:
         """Offset, key and value of every record that the SDK makes of what the server answers."""

@@ -67,7 +67,7 @@ COMMITTED, UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
 
 @dataclass(frozen=True)
 class Producer:
-    """Who writes. A transactional one names its id."""
+    """A producer. A transactional one names its id."""
 
     producer_id: int = 7
     epoch: int = 0
@@ -194,7 +194,7 @@ class DrivenLog:
         self.driver.settle()
 
     def crash(self, kept_groups: int = 0) -> DrivenLog:
-        """What a restart finds: everything flushed, and the first groups of what was not."""
+        """Return the log that a restart finds: everything flushed, and the first groups of the rest."""
         self.driver.write_unsynced(kept_groups)
         return self._reopened(crashing(self.store).crash(kept_groups=kept_groups))
 
@@ -213,7 +213,7 @@ class DrivenLog:
         return crashing(self.store).copy()
 
     def restore(self, backup: CrashingStore) -> DrivenLog:
-        """What a start finds where a backup took the place of this store."""
+        """Return the log that a start finds if a backup took the place of this store."""
         store = backup.copy()
         store.begin_incarnation(IncarnationCause.RESTORE, self.clock.wall_ms())
         driven = self._reopened(store)
@@ -303,7 +303,7 @@ class DrivenLog:
         assert refusal is None, refusal
 
     def unpark(self, producer: Producer) -> None:
-        """What the transaction coordinator says when the transaction is complete."""
+        """Unpark as the transaction coordinator does when the transaction is complete."""
         key = ShardKey(Coordinator.TRANSACTIONS, 0)
         effects = (Unpark(TransactionInTheWay(producer.transactional_id)),)
         self.runtime.write(Operation(key, lambda _shard, _turn: Decision(effects=effects)), is_urgent=True)

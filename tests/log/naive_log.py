@@ -35,7 +35,7 @@ class Written:
 
 @dataclass
 class NaiveProducer:
-    """What a scan finds out about one producer."""
+    """State of one producer, found by a scan."""
 
     epoch: int = -1
     batches: list[Written] = field(default_factory=list)
@@ -75,7 +75,7 @@ class NaiveLog:
         return found
 
     def expect(self, producer_id: int, epoch: int, sequence: int, count: int, *, is_transactional: bool) -> object:
-        """What an append is answered: an error code, the offset of the duplicate, or None for a new batch."""
+        """Return the answer to an append: an error code, the offset of the duplicate, or None for a new batch."""
         producer = self.producer(producer_id)
         if producer_id < 0:
             return None

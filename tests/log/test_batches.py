@@ -15,7 +15,7 @@ IDEMPOTENT = Producer()
 
 
 def crc_of(driven: DrivenLog, batch: Batch) -> int:
-    """What the client computes: the log stores the same."""
+    """Append a batch and return the stored checksum, which is the one that the client computes."""
     driven.append(batch)
     return stored_crc(driven.read().batches[-1][1])
 

@@ -1,4 +1,4 @@
-"""How a topic loses old records: `cleanup_policy`, Kafka's `cleanup.policy`, as long as nothing compacts."""
+"""Loss of old records by `cleanup_policy`, Kafka's `cleanup.policy`, as long as nothing compacts."""
 
 from __future__ import annotations
 

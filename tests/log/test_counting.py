@@ -1,4 +1,4 @@
-"""How many records a reader has before it: markers never count, and aborted records not for a committed reader."""
+"""Counts of the records ahead of a reader: markers never count, and aborted records not for a committed reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged bytes are their partition's business: who reads them is told, and everybody else is served."""
+"""Damaged bytes are their partition's business: their readers are refused, and all others are served."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_a_count_that_meets_damage_is_refused(driven: DrivenLog, damage: Damage)
     assert count(driven, 12).error is None
 
 
-# Who hears of it
+# Reports
 
 
 def test_a_damaged_place_is_told_once_however_often_it_is_read(five: DrivenLog) -> None:

@@ -1,4 +1,4 @@
-"""DeleteRecords: the log start goes ahead, durably, as far as it may, and readers before it are told."""
+"""DeleteRecords: the log start goes ahead, durably, as far as it may, and readers before it are refused."""
 
 from __future__ import annotations
 

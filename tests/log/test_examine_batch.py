@@ -1,5 +1,5 @@
-"""What the log must know of a batch that came: the compiled function finds what the one in Python finds, whatever the
-bytes are."""
+"""Facts that the log must know of an incoming batch: the compiled function finds those that the one in Python finds,
+whatever the bytes are."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ compiled = fastest_examine_batch()
 needs_it = pytest.mark.skipif(compiled is examine_batch, reason="the compiled transport is not installed (make native)")
 
 DISPUTED: Final = re.compile(rb"[\x80-\xff]{5}|[" + bytes(range(3, 256, 8)) + rb"].*[\0-\7]", re.DOTALL)
-"""What bytes hold of which versions of protobuf disagree whether they are a message: sizes of more than five bytes,
-and groups with a field number 0 in them. Others hold it, too."""
+"""Content on which versions of protobuf disagree whether it is a message: sizes of more than five bytes, and groups
+with a field number 0 in them. Other bytes match, too."""
 
 NUMBERS = st.sampled_from([1, 1, 1, 2, 4, 4, 3, 5, 0, 6, 2**29 - 1])
 PADDINGS = st.sampled_from([0, 0, 0, 0, 1, 3, 4, 9])

@@ -171,7 +171,7 @@ def test_a_raw_read_lists_a_transaction_only_when_its_marker_is_durable(driven: 
     driven.append(Batch(TX, 0))
     driven.runtime.write(driven.markers.partition_marker(driven.ordinal(), driven.marker(TX, ABORT)), is_urgent=True)
     driven.runtime.groups.seal()
-    # The store has the row before the runtime is told that it is durable.
+    # The store has the row before the runtime learns that it is durable.
     driven.store.write(driven.driver.handed_over)
     assert driven.read(is_raw=True, isolation=UNCOMMITTED).aborted == ()
 

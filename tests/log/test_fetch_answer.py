@@ -14,7 +14,8 @@ LARGE = 3 * PAYLOAD_BYTES_MIN
 
 
 def answers(sizes: list[int]) -> tuple[FetchResult, bytes | Pieces, bytes]:
-    """What was found of batches with payloads of these sizes, and the answer for who takes pieces and for others."""
+    """Return the batches found, with payloads of these sizes, and the answer for clients that take pieces and for
+    others."""
     driven = DrivenLog()
     driven.create()
     for number, size in enumerate(sizes):

@@ -124,7 +124,7 @@ def rows(world: CaseWorld) -> int:
 
 
 def remembered(world: CaseWorld) -> list[int]:
-    """Where the last transactions of forgotten producers begin, in t-0."""
+    """Return the first offsets of the last transactions of forgotten producers, in t-0."""
     return [end.first_offset for end in stored.remembered_ends(world.shelf.store, 0)]
 
 
@@ -184,8 +184,8 @@ def test_a_deleted_topic_takes_its_producers_along() -> None:
 
 
 def test_a_marker_that_is_sent_again_is_not_written_again() -> None:
-    """A partition stands still for so long that another one of the transaction forgets the producer. Then all markers
-    are sent anew."""
+    """A partition makes no progress for so long that another one of the transaction forgets the producer. Then all
+    markers are sent anew."""
     world = world_that_forgets(split=True)
     client = world.ongoing()
     client.add("t-1")
@@ -244,7 +244,8 @@ def test_a_late_marker_does_not_end_the_next_transaction(version: int) -> None:
 
 
 def test_a_late_marker_has_nothing_to_end_where_newer_ones_were_forgotten() -> None:
-    """The partition was added without a record, and stands still until it has forgotten a producer with a newer csn."""
+    """The partition was added without a record, and makes no progress until it has forgotten a producer with a newer
+    csn."""
     world = world_that_forgets(split=True)
     late = world.ongoing()
     late.add("t-1")

@@ -1,4 +1,4 @@
-"""Who needs headers only reads no segment, and finds what everybody finds."""
+"""A reader that needs headers only reads no segment, and finds the same as all others."""
 
 from __future__ import annotations
 

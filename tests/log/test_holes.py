@@ -63,7 +63,7 @@ class Holed:
 
     driven: DrivenLog
     records: dict[int, str] = field(default_factory=dict)
-    """What became of the record at each offset that has one: committed, aborted or open."""
+    """Fate of the record at each offset that has one: committed, aborted or open."""
 
     def __post_init__(self) -> None:
         self.store = self.driven.store
@@ -148,7 +148,7 @@ Seen = list[tuple[int, bytes | None]]
 
 
 def fetched(log: Holed, start: int, end: int, *, isolation: Isolation, raw: bool = False) -> Iterator[FetchedBatch]:
-    """What the SDK makes of what the server answers."""
+    """Yield the batches that the SDK makes of the server's answers."""
     at = start
     while True:
         result = log.driven.read(
@@ -210,7 +210,7 @@ def by_spark_without_payload(shown: Iterator[FetchedBatch]) -> list[int]:
 
 
 def by_dump(log: Holed, start: int) -> Seen:
-    """What `log dump` shows of a stopped store."""
+    """Return the records that `log dump` shows of a stopped store."""
     found: Seen = []
     for batch in StoppedLog(log.store, TOPIC, None, start):
         assert not isinstance(batch, CorruptBatch), batch

@@ -1,6 +1,6 @@
-"""What cannot be the name of a topic or of a partition is refused by the services themselves, whichever front asks.
+"""Impossible names of topics and partitions are refused by the services themselves, whichever front asks.
 
-What names nothing at all refuses the request; a name that no topic can have is the error of its item.
+An item that names nothing at all refuses the request; a name that no topic can have is the error of its item.
 """
 
 from __future__ import annotations

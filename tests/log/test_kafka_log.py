@@ -75,7 +75,7 @@ def sent_by(
 
 
 def batch(records: bytes, producer: Producer = NO_PRODUCER, **changes: Any) -> Batch:
-    """What the log is given of them."""
+    """Return the batch of these records that the log is given."""
     header, payload, crc = from_kafka(records)
     fields = {name: getattr(header, name) for name in header.__struct_fields__}
     return Batch(producer, header.base_sequence, header.record_count, payload, changes={**fields, **changes}, crc=crc)
@@ -90,7 +90,7 @@ def raw_rows(driven: DrivenLog) -> Any:
 
 
 def read_back(driven: DrivenLog, **fields: Any) -> list[bytes]:
-    """What a Kafka reader gets of Kafka's batches."""
+    """Return the records that a Kafka reader gets of Kafka's batches."""
     result = driven.read(accepted_encodings=EVERY_ENCODING, **fields)
     assert result.error is None, result.error
     kept = [(header, row) for header, row in result.batches if header.encoding is Encoding.KAFKA_V2]

@@ -1,4 +1,4 @@
-"""Leader epochs: when they rise, what carries them, and what a reader of another line of the log is told."""
+"""Leader epochs: their rises, the answers that carry them, and the refusals to a reader of another line of the log."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_new_epoch_is_durable_and_begins_once(driven: DrivenLog) -> None:
 
 
 def test_no_reader_is_served_before_the_new_epoch_is_durable(driven: DrivenLog) -> None:
-    """Otherwise what a reader was told in it would be gone with the next crash."""
+    """Otherwise its answers to a reader would be gone with the next crash."""
     driven.append(Batch())
     store = driven.backup()
     store.begin_incarnation(IncarnationCause.DATA_LOSS, driven.clock.wall_ms())
@@ -351,7 +351,7 @@ def test_a_fetch_names_the_epoch_of_what_lies_before_its_next_offset(driven: Dri
 
 
 def test_hidden_records_of_another_epoch_are_passed_in_it(driven: DrivenLog) -> None:
-    """Otherwise a reader that saw nothing of them would be told that it had diverged."""
+    """Otherwise a reader that saw nothing of them would be refused as diverged."""
     driven.append(Batch())
     driven = driven.restore(driven.backup())
     driven.append(Batch(TX, 0))

@@ -55,7 +55,7 @@ def written() -> DrivenLog:
 
 
 def without_last(driven: DrivenLog, family: Family) -> DrivenLog:
-    """What a start finds that lost the newest row of a family."""
+    """Return the log that a start finds after the loss of the newest row of a family."""
     store = crashing(driven.store)
     key = store.last_key(family, codec.partition_key(driven.ordinal()))
     assert key is not None
@@ -97,7 +97,7 @@ def test_rows_that_cannot_be_read_are_the_business_of_their_readers() -> None:
 
 
 def with_row(driven: DrivenLog, family: Family, key: bytes) -> DrivenLog:
-    """What a start finds after a newer program has stored a row."""
+    """Return the log that a start finds after a newer program has stored a row."""
     store = crashing(driven.store)
     store.write([CommitGroup(store.version() + 1, [(family, key, b"newer")])])
     return DrivenLog(store.crash(kept_groups=1), config=CONFIG)

@@ -48,7 +48,7 @@ RESPONSES: dict[str, Any] = {
 
 
 def call(driven: DrivenLog, request: Message) -> Any:
-    """What the dispatcher does with the bytes of a call."""
+    """Call as the dispatcher does with the bytes of a call."""
     method = type(request).__name__.removesuffix("Request")
     of_records = LogServicer(driven.topics, driven.log, driven.positions, driven.foreign_markers)
     of_ranges = RangeServicer(driven.ranges)

@@ -142,7 +142,7 @@ def test_a_marker_renews_the_age_of_the_entry_and_the_epoch_of_the_coordinator()
     assert (entry.last_append_ms, entry.coordinator_epoch) == (NOW_MS, 9)
 
 
-# Where producers were forgotten (the newest of their markers: csn 60)
+# Forgotten producers (the newest of their markers: csn 60)
 
 
 @pytest.mark.parametrize(("csn", "verdict"), [(60, MarkerVerdict.STALE), (61, MarkerVerdict.APPEND)])

@@ -1,4 +1,5 @@
-"""Where visible records lie: every one of them in a step, with as many bytes as its batch has, and nothing between."""
+"""Measures of visible records: every one of them in a step, with as many bytes as its batch has, and nothing
+between."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def measured(
     step_bytes: int = 200,
     batches_max: int = 10_000,
 ) -> Measured:
-    """What is answered in the end, asked for in turns that may read no more than so much."""
+    """Return the whole measure, asked for in turns that may read no more than so much."""
     steps: list[ShownPart] = []
     at = start
     while True:

@@ -87,7 +87,7 @@ class StoredPartition:
         return [row for row in self.stored() if row[0] in (Family.PRODUCERS, Family.ABORTED)]
 
     def shown(self) -> list[object]:
-        """What every reader is shown of the log, from every offset on."""
+        """Return everything that readers are shown of the log, from every offset on."""
         store = MemoryStore()
         store.write([CommitGroup(1, self.stored())])
         head = self.shard.durable_head(ORDINAL)

@@ -193,7 +193,7 @@ def test_what_is_accepted_can_be_read_whatever_was_damaged(encoding: Encoding) -
         batch = batch_of(rows, encoding=encoding, compression=compression)
         assert is_taken(batch)
         assert read(batch) == rows
-        # Where compression has a checksum of its own, damage hardly gets through it: damage what it packs, too.
+        # Compression with a checksum of its own lets damage hardly through: damage the packed bytes, too.
         plain = bytearray(encoded(encoding, rows))
         for _ in range(data.draw(st.integers(1, 3))):
             plain[data.draw(st.integers(0, len(plain) - 1))] = data.draw(st.integers(0, 255))
@@ -227,7 +227,7 @@ def test_offsets_of_arrow_ascend_from_one_piece_that_is_looked_at_to_the_next() 
 
 
 def why_holed(encoding: Encoding, places: list[int], *, last_delta: int = 5) -> str | None:
-    """What `store verify` says of a batch that compaction left."""
+    """Return the finding of `store verify` on a batch that compaction left."""
     records = [(delta, log.Record(key=b"k", value=b"v" * 9, timestamp_ms=5)) for delta in places]
     header = BatchHeader(
         base_offset=7,
@@ -296,11 +296,11 @@ def test_a_large_payload_is_parsed_piece_by_piece() -> None:
 
 
 class TestWhatMayHoldMuch:
-    """What a payload costs does not rest on what it says of itself."""
+    """The cost of a payload does not rest on its own claims."""
 
     @pytest.fixture
     def parsed(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """How many records were parsed each time."""
+        """Number of records that were parsed each time."""
         parsed: list[int] = []
 
         def parse(plain: bytes) -> log.Records:

@@ -1,4 +1,4 @@
-"""What is asked of ranges, all three questions alike: one budget for a call, and no refusal before it is durable."""
+"""Questions about ranges, all three alike: one budget for a call, and no refusal before it is durable."""
 
 from __future__ import annotations
 

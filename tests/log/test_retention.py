@@ -227,7 +227,7 @@ def test_the_first_limit_that_is_passed_counts() -> None:
     assert driven.head().log_start_offset == 4
 
 
-# What holds it back
+# Limits to retention
 
 
 def test_retention_waits_for_open_transactions_and_leases() -> None:

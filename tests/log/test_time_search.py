@@ -193,7 +193,7 @@ def test_what_is_not_decided_yet_is_no_answer_before_it_is() -> None:
     assert found(driven, 30) == (2, 50)
 
 
-# What cannot be opened
+# Batches that cannot be opened
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])

@@ -1,4 +1,4 @@
-"""How far ahead of the clock timestamps may lie: `timestamp_after_max_ms`, Kafka's `message.timestamp.after.max.ms`."""
+"""Limits on timestamps ahead of the clock: `timestamp_after_max_ms`, Kafka's `message.timestamp.after.max.ms`."""
 
 from __future__ import annotations
 

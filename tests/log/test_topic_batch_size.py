@@ -1,4 +1,4 @@
-"""How large the batches of a topic may be: `batch_bytes_max`, Kafka's `max.message.bytes`."""
+"""Limits on the size of a topic's batches: `batch_bytes_max`, Kafka's `max.message.bytes`."""
 
 from __future__ import annotations
 

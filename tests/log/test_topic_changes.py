@@ -64,7 +64,7 @@ def settings(driven: DrivenLog, name: str = TOPIC) -> dict[str, tuple[str, Origi
 
 
 def staged(driven: DrivenLog) -> int:
-    """How much was ever made durable: a refusal adds nothing."""
+    """Return the number of groups ever made durable: a refusal adds none."""
     driven.flush()
     return driven.runtime.groups.durable_version
 

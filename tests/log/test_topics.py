@@ -39,7 +39,7 @@ from tests.log.driven_log import (
 
 TX = transactional()
 NO_LIMITS = ("", "0", "-2", "1.5", " 7", "7d", "1_000", "01", "9223372036854775808", "\u0661")
-"""What no limit of retention can be."""
+"""Texts that are no limit of retention."""
 
 
 def create(driven: DrivenLog, *topics: NewTopic, validate_only: bool = False) -> list[TopicResult]:

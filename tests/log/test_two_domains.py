@@ -164,7 +164,7 @@ Domains.TestCase.settings = settings(max_examples=100, stateful_step_count=40, d
 TestDomains = Domains.TestCase
 
 
-# What the machine is there to find
+# Bugs that the machine must find
 
 
 def over_all_shards(forgotten: ForgottenProducers, _coordinator_shard: int) -> int:

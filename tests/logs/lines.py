@@ -10,7 +10,7 @@ from coordinator_server.logs import LogFormat, LogLevel, configure_logs
 
 
 class Lines:
-    """What was logged since it was last asked."""
+    """Lines that were logged since they were last taken."""
 
     def __init__(self) -> None:
         self._stream = io.StringIO()

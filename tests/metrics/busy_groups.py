@@ -21,7 +21,7 @@ class BusyGroups:
         self.busy = busy
         self.groups = group_pb2_grpc.GroupServiceStub(busy.server.channel)
 
-    # What members do
+    # Calls of members
 
     async def join(self, member_id: str = "") -> Any:
         """JoinGroup, with the id that the server gives if there is none."""

@@ -1,5 +1,5 @@
 """A server to which everything happens that is counted: outcomes of every cause, zombies, timeouts, crowds, a disk that
-stands still, a participant that refuses, and bugs of ours. Every moment that shows something is noted."""
+stops, a participant that refuses, and bugs of ours. Every moment that shows something is noted."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class BusyServer:
     async def until_state(self, state: str, number: int = 1) -> None:
         await self.until(lambda readings: readings["txn_coordinator_transactions"][state,] == number)
 
-    # What clients do
+    # Calls of clients
 
     async def topic(self, name: str, partition_count: int = 2) -> None:
         request = log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name=name, partition_count=partition_count)])
@@ -321,7 +321,7 @@ class BusyServer:
         return int((await self.log.Produce(request, timeout=DEADLINE_SECONDS)).results[0].error_code)
 
     async def crowd(self) -> None:
-        """The disk stands still: calls wait, groups queue, and who comes too late is told so."""
+        """Stop the disk: calls wait, groups queue, and calls that come too late are refused."""
         held = self.server.store.hold_sync()
         waiting: list[Awaitable[object]] = [self._try_init("crowd-0")]
         await self.until(lambda readings: in_flight(readings, "InitProducerId") == 1)

@@ -56,7 +56,7 @@ class ObservedWorld(World):
         self.inside.log.fetcher.on_read = self.log.read
         self.inside.log.fetcher.damage.on_found = observer.damage_found
 
-    # What a client does, in short
+    # Calls of a client, in short
 
     def opened(self, transactional_id: str = "a", context: CallContext = LOADER) -> Identity:
         """A producer with one record in an open transaction."""
@@ -91,7 +91,7 @@ class ObservedWorld(World):
         ordinal = self.inside.catalog.resolve(*partition_name(partition)).ordinal
         self.shelf.store.damage(Family.LOG, log_key(ordinal, last_offset), damage)
 
-    # What is published
+    # Metrics
 
     def readings(self) -> Readings:
         return {**self.transactions.readings(self.clock.wall_ms()), **self.log.readings()}
@@ -117,7 +117,7 @@ class ObservedWorld(World):
         return {labels: value for labels, value in values.items() if not isinstance(value, Histogram) and value}
 
     def check_states(self) -> None:
-        """What was counted step by step is what a look at everything finds."""
+        """Assert that the counts, kept step by step, agree with a look at everything."""
         found: Counter[tuple[str, ...]] = Counter()
         for shard in self.inside.runtime.shards(Coordinator.TRANSACTIONS):
             found.update((transaction.state.api_name,) for transaction in shard.table.durable_transactions())

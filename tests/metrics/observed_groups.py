@@ -37,7 +37,7 @@ class ObservedGroups:
         self.world.options = replace(self.world.options, group_config=replace(KAFKA, **config))
         self.world.restart()
 
-    # What clients do, in short
+    # Calls of clients, in short
 
     def pair(self) -> tuple[Member, Member]:
         """Leader and follower of a Stable classic group."""
@@ -52,7 +52,7 @@ class ObservedGroups:
         self.world.settle()
         return [code(reply.result()) for reply in replies]
 
-    # What is published
+    # Metrics
 
     def readings(self) -> Readings:
         return {**self.numbers.readings(), **group_gauges(self.world.inside.runtime, self.world.clock.wall_ms())}

@@ -1,4 +1,4 @@
-"""What is counted of calls: every call once, every error once per call."""
+"""Counts of calls: every call once, every error once per call."""
 
 from __future__ import annotations
 

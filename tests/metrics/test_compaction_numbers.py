@@ -1,4 +1,4 @@
-"""What is counted of passes of compaction."""
+"""Counts of passes of compaction."""
 
 from __future__ import annotations
 

@@ -87,16 +87,16 @@ OF_BACKUPS = {
 and test_process."""
 
 OF_ACCESS = {"txn_access_refusals_total", "txn_access_acls", "txn_access_enforced"}
-"""What only a server that goes by ACLs counts: tests/server/test_refusals.py has one."""
+"""Metrics of servers that go by ACLs only: tests/server/test_refusals.py has one."""
 
 OF_QUOTAS = {"txn_quota_refusals_total", "txn_quota_throttles_total"}
-"""What only a server that bounds its callers counts: tests/quotas/test_levels_on_the_wire.py has one."""
+"""Metrics of servers that bound their callers only: tests/quotas/test_levels_on_the_wire.py has one."""
 
 OF_SHARES = {family.name for family in FAMILIES if family.name.startswith("txn_share_")}
-"""What members of share groups do, which no request can do yet: test_shares has them."""
+"""Metrics of members of share groups, which no request can move yet: test_shares has them."""
 
 OF_COMPACTION = {family.name for family in FAMILIES if family.name.startswith("txn_compaction_")}
-"""What passes of compaction do, for which a log must be long: test_compaction_numbers has them."""
+"""Metrics of passes of compaction, for which a log must be long: test_compaction_numbers has them."""
 
 ALWAYS_ZERO = {"txn_partition_log_start_offset"}
 """Nothing removes the beginning of a log yet."""

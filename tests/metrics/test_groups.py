@@ -1,4 +1,4 @@
-"""What is counted of groups and offsets, each thing once."""
+"""Counts of groups and offsets, each thing once."""
 
 from __future__ import annotations
 

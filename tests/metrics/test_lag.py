@@ -1,4 +1,4 @@
-"""How far a watched group is behind: in records and in time, and up to both ends."""
+"""Lag of a watched group: in records and in time, and up to both ends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class WatchedWorld(World):
         assert isinstance(self.shelf.store, MemoryStore)
         self.shelf.store.damage(Family.LOG, codec.log_key(placed.ref.ordinal, last_offset), damage)
 
-    # What clients do, in short
+    # Calls of clients, in short
 
     def producer(self, transactional_id: str) -> Identity:
         initialised = self.init(transactional_id)

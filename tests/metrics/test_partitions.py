@@ -1,4 +1,4 @@
-"""What is counted of partitions, and what a look at them shows."""
+"""Counts of partitions, and the metrics that a look at them shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says of itself at every stage of its life, and of callers that come and go."""
+"""Readings of a server at every stage of its life, and of callers that come and go."""
 
 from __future__ import annotations
 

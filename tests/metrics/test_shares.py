@@ -1,4 +1,4 @@
-"""What is counted of the records that share groups hand out."""
+"""Counts of the records that share groups hand out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted of sinks: decisions once, and members as long as they are undecided."""
+"""Counts of sinks: decisions once, and members as long as they are undecided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted of transactions, each thing once."""
+"""Counts of transactions, each thing once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long calls waited behind a transaction that was being completed, and how that ended."""
+"""Duration and end of the calls that waited behind a transaction that was being completed."""
 
 from __future__ import annotations
 

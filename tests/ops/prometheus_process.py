@@ -92,7 +92,7 @@ class PrometheusProcess:
             error.add_note(f"Prometheus wrote:\n{(self._directory / 'stderr').read_text()}")
 
     def wait_for(self, alert: str) -> Labels:
-        """Return the labels of the alert once it was told. Fails after a long while."""
+        """Return the labels of the alert once it was reported. Fails after a long while."""
         end = time.monotonic() + DEADLINE_SECONDS
         met = set()
         while True:
@@ -105,7 +105,7 @@ class PrometheusProcess:
             met.add(labels["alertname"])
 
     def firing(self) -> list[dict[str, Any]]:
-        """What its HTTP API says is firing now, but for the test's own alert."""
+        """Return the alerts that its HTTP API shows as firing, but for the test's own alert."""
         with urlopen(f"http://127.0.0.1:{self._port}/api/v1/alerts", timeout=DEADLINE_SECONDS) as response:
             alerts: list[dict[str, Any]] = json.load(response)["data"]["alerts"]
         return [each for each in alerts if each["state"] == "firing" and each["labels"]["alertname"] != SEEN]
@@ -129,7 +129,7 @@ class PrometheusProcess:
 
 
 def metrics_address(server: ServerProcess) -> str:
-    """Where the server, which logs as JSON, answers scrapes."""
+    """Return the address where the server, which logs as JSON, answers scrapes."""
     events = [json.loads(line) for line in server.output.splitlines() if line.startswith("{")]
     listens: list[str] = [event["listen"] for event in events if event["event"] == "serving_metrics"]
     return listens[-1]

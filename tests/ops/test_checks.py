@@ -98,7 +98,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def results(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    """What became of each check."""
+    """Return the result of each check."""
     found = {}
     for line in done.stdout.splitlines():
         for result in ("ok", "FAILED", "NOT CHECKED", "left out"):

@@ -1,5 +1,5 @@
-"""What ops/ says fits the server: the metrics that it asks for exist, every alert has its runbook and its unit tests,
-what is generated is fresh."""
+"""The files of ops/ fit the server: the metrics that they use exist, every alert has its runbook and its unit tests,
+generated files are fresh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the image would be built from is enough: the wheel of what the Dockerfile copies is that of the source tree."""
+"""The files that the image would be built from are enough: the wheel of those that the Dockerfile copies is that of the
+source tree."""
 
 from __future__ import annotations
 

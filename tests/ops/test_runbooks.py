@@ -51,7 +51,7 @@ def test_names_in_commands_are_labels_of_the_alert() -> None:
 
 
 def is_harmless(block: Block) -> bool:
-    """Whether the block only looks, and at nothing that is special."""
+    """Return whether the block only looks, and at nothing that is special."""
     return not block.world and not any(command.startswith("txnctl abort") for command in block.commands)
 
 

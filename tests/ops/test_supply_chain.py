@@ -1,4 +1,4 @@
-"""What the product is made of is written down in full, and what is known of it is read right."""
+"""Parts of the product are written down in full, and known facts about them are read right."""
 
 from __future__ import annotations
 

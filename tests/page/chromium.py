@@ -43,7 +43,7 @@ class Chromium:
         self._last_id = 0
         self._session = ""
         self.events: deque[dict[str, Any]] = deque()
-        """What the page told since the last `open`."""
+        """Events of the page since the last `open`."""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):

@@ -28,7 +28,7 @@ HOSTILE_VALUE: Final = b'</pre></table><script>document.title="owned"</script><i
 
 
 class Filled:
-    """What stays open: producers with open transactions, a consumer, a snapshot."""
+    """Work that stays open: producers with open transactions, a consumer, a snapshot."""
 
     def __init__(self, endpoint: str, *, is_hostile: bool = True) -> None:
         self._is_hostile = is_hostile

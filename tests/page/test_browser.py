@@ -50,7 +50,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 
 def complaints(browser: Chromium) -> list[str]:
-    """What the browser said against a page: scripts that ran or were blocked, and files that are not there."""
+    """Return the browser's complaints about a page: scripts that ran or were blocked, and files that are not there."""
     said = []
     for event in browser.events:
         parameters = event.get("params", {})

@@ -1,4 +1,4 @@
-"""`txnctl page`, and the page beside `txnctl dev`: what is refused, and what is told."""
+"""`txnctl page`, and the page beside `txnctl dev`: their refusals, and their messages."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Visitor:
 
 
 class Seen(HTMLParser):
-    """What a browser would make of a page: elements, attributes, visible text."""
+    """A page as a browser would read it: elements, attributes, visible text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -23,11 +23,11 @@ class Case:
     make: Callable[[GuardedFront, Names], Message]
     """A request that names these things."""
     needs: tuple[tuple[Question, ...], ...] = ()
-    """What the caller needs: one of each. A refusal has the code of the last."""
+    """Rights that the caller needs: one of each. A refusal has the code of the last."""
     hidden: tuple[Question, ...] = ()
     """Without it something is left out, and nothing is refused."""
     by_id: bool = False
-    """A topic is named by its id alone, so a stranger is told UNKNOWN_TOPIC_ID."""
+    """A topic is named by its id alone, so the answer to a stranger is UNKNOWN_TOPIC_ID."""
 
     @property
     def method(self) -> str:

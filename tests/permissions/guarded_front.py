@@ -46,7 +46,7 @@ CODES: Final = dict(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What requests name."""
+    """Names used in requests."""
 
     topic: str = "secrets"
     topic_id: bytes = b""

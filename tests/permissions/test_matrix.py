@@ -62,7 +62,7 @@ def front(request: pytest.FixtureRequest) -> GuardedFront:
 
 
 def _told(front: GuardedFront, request: Message) -> Message:
-    """What the stranger is told, after which all must be as before."""
+    """Return the answer to the stranger, after which all must be as before."""
     before = front.snapshot()
     reply = front.ask(request, STRANGER)
     assert not front.world.flush(), "something was staged"
@@ -97,7 +97,7 @@ def test_who_may_do_nothing_changes_nothing_and_learns_nothing(front: GuardedFro
 @BY_NAME
 def test_no_right_stands_in_for_another(front: GuardedFront, case: Case) -> None:
     for number, missing in enumerate(case.needs):
-        # What comes with something else is taken away with it.
+        # Rights that come with another one are taken away with it.
         others = [question for question in EVERYTHING if not _gives(question, missing)]
         before = [each[0] for each in case.needs[:number]]
         for allowed, denied in ((before, []), (others, []), (EVERYTHING, [*missing, *_stands_for(missing)])):
@@ -117,7 +117,7 @@ def _stands_for(missing: tuple[Question, ...]) -> list[Question]:
 
 
 def _gives(question: Question, missing: tuple[Question, ...]) -> bool:
-    """Whether a right is one of these, or comes with one."""
+    """Return whether a right is one of these, or comes with one."""
     implied = {"describe": {"read", "write", "delete", "alter"}, "describe_configs": {"alter_configs"}}
     permission, resource = question
     return any(

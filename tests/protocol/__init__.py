@@ -1,1 +1,1 @@
-"""What both ends agree on: formats by golden bytes, hashes by published vectors, errors by rules."""
+"""Agreements of both ends: formats by golden bytes, hashes by published vectors, errors by rules."""

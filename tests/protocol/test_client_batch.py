@@ -1,4 +1,4 @@
-"""What a client may send: the shape of a batch, before anybody asks where it belongs."""
+"""Limits on a client's batch: its shape, checked before its partition is looked up."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MAGIC = {
     Compression.LZ4: "04224d18",
     Compression.ZSTD: "28b52ffd",
 }
-"""How the framings begin that the protocol names."""
+"""First bytes of the framings that the protocol names."""
 
 
 @given(payload=st.binary(min_size=1, max_size=300), times=st.integers(1, 500), compression=st.sampled_from(Compression))

@@ -1,4 +1,4 @@
-"""What consumers tell each other: Kafka's bytes, read in every version, and refused with the field that is wrong."""
+"""Messages between consumers: Kafka's bytes, read in every version, and refused with the field that is wrong."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ subscriptions = st.builds(
 
 
 def cut_to(subscription: Subscription, version: int) -> Subscription:
-    """What a version can say of it."""
+    """Return the part of it that a version has fields for."""
     cut = replace(subscription, topics=tuple(sorted(subscription.topics)))
     if version < 3:
         cut = replace(cut, rack_id=None)
@@ -168,7 +168,7 @@ def test_a_name_that_does_not_fit_is_refused() -> None:
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
 
 
-# What assignors remember
+# Memory of assignors
 
 
 def test_sticky_remembers_partitions_and_their_generation() -> None:

@@ -1,4 +1,5 @@
-"""What `common.proto` says of all messages is so in all of them, so that a foreign client can rely on it blindly."""
+"""Statements of `common.proto` about all messages hold for all of them, so that a foreign client can rely on them
+blindly."""
 
 from __future__ import annotations
 

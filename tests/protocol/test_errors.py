@@ -149,7 +149,7 @@ def test_membership_is_renewed_only_on_the_word_of_a_group() -> None:
         (Method.INIT_PRODUCER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorClass.MISCONFIGURED),
         (Method.PRODUCE, ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED),
         (Method.PRODUCE, ErrorCode.MESSAGE_TOO_LARGE, ErrorClass.REJECTED),
-        # What ends one transaction but not its producer.
+        # Errors that end one transaction but not its producer.
         (Method.PRODUCE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorClass.ABORT),
         (Method.PRODUCE, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorClass.ABORT),
         (Method.ADD_PARTITIONS_TO_TXN, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.ABORT),

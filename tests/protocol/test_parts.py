@@ -1,4 +1,4 @@
-"""What a message has too many parts of, counted on the wire: what protobuf makes of the same bytes is right."""
+"""Parts of which a message has too many, counted on the wire: protobuf's reading of the same bytes is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks a client or a store of before is refused, and what only adds is not."""
+"""Changes that break an earlier client or store are refused, and those that only add are not."""
 
 from __future__ import annotations
 

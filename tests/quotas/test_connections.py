@@ -1,4 +1,4 @@
-"""How many connections and sessions a principal may have, where callers are asked who they are."""
+"""Limits on the connections and sessions of a principal, on listeners that authenticate callers."""
 
 from __future__ import annotations
 

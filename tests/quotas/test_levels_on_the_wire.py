@@ -1,4 +1,4 @@
-"""What a principal may hold, asked of a whole server: one more is refused and nothing is done, and what is given back
+"""Limits on a principal's holdings, asked of a whole server: one more is refused and nothing is done, and a release
 makes room."""
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ LIMITS = "/coordinator_api.v1.AdminService/DescribeLimits"
 
 
 class Inside:
-    """Answers what is begun, at once or when it is told to."""
+    """Answers begun calls, at once or on request."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -281,11 +281,11 @@ def test_a_long_call_without_records_counts_as_several_requests() -> None:
     assert metered.throttle_ms(LIMITS, 9_999) == 1_000
 
 
-# Who takes no notice
+# Callers that ignore pauses
 
 
 def out_of_patience(*rows: QuotaRow) -> MeteredGatekeeper:
-    """Where the noisy caller owes for as long as the test lasts, and was told of all refusals that are told at once."""
+    """Return a gatekeeper whose noisy caller owes throughout the test, and has used up its immediate refusals."""
     metered = MeteredGatekeeper(*rows or (row(requests_per_second=1),))
     for _ in range(20):
         metered.throttle_ms(END_TXN)

@@ -1,4 +1,4 @@
-"""Which quotas hold for whom, and what the file may say."""
+"""Quotas that hold for a principal, and the syntax of their file."""
 
 from __future__ import annotations
 

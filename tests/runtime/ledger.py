@@ -116,7 +116,7 @@ def put(
     effects: tuple[Effect, ...] = (),
     reply: object | None = None,
 ) -> Operation:
-    """Sets a number; replies with it unless told otherwise."""
+    """Sets a number; replies with it by default."""
     decision = Decision(
         reply=number if reply is None else reply,
         records=(Record(shard, Put(name, number)),),

@@ -1,4 +1,4 @@
-"""What becomes one commit group: operations wait for the write under way, and for nothing else."""
+"""Operations of one commit group: they wait for the write under way, and for nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DrivenLedger:
         self.ledger = Ledger(limits=limits)
         self.failures: list[Exception] = []
         self.begun_with: list[list[int]] = []
-        """What was handed over whenever the loop let the commit thread begin."""
+        """Groups handed over whenever the loop let the commit thread begin."""
         self.driver = LoopDriver(
             self.ledger.runtime, self.failures.append, lambda: self.begun_with.append(self.versions_handed_over)
         )

@@ -1,4 +1,4 @@
-"""The rows of history: whatever was staged is told again, and steps are numbered without gaps whatever happens."""
+"""The rows of history: all staged steps can be read, and steps are numbered without gaps whatever happens."""
 
 from __future__ import annotations
 

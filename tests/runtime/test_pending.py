@@ -126,7 +126,7 @@ def test_what_a_caller_that_left_gave_up_is_settled() -> None:
 
 
 def test_a_settled_reply_leaves_nothing_to_the_collector() -> None:
-    """What would be done for a caller that leaves leads back to the reply, and so do the frames of a refusal."""
+    """Work left for a caller that leaves leads back to the reply, and so do the frames of a refusal."""
     with nothing_left_to_the_collector():
         for error in (None, Refused(ErrorCode.INVALID_REQUEST, "")):
             reply: Pending[int] = Pending()

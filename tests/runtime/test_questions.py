@@ -1,4 +1,4 @@
-"""What is asked again and again, and never while a decision on it stands."""
+"""Questions that are asked again and again, and never while a decision on one stands."""
 
 from __future__ import annotations
 

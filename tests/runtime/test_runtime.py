@@ -1,4 +1,4 @@
-"""What the runtime promises about one operation: it happens whole or not at all, and is answered when it is durable."""
+"""Promises of the runtime about one operation: it happens whole or not at all, and is answered when it is durable."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class TestOneOperationFailsAlone:
         gone.cancel()
         ledger.driver.flush()
         assert (before.result(), after.result()) == (1, 3)
-        # What was staged goes on: a client's impatience must not undo what others may already have seen.
+        # Staged records go on: a client's impatience must not undo what others may already have seen.
         assert ledger.first.durable() == {"a": 1, "b": 2, "c": 3}
 
     def test_an_unknown_shard_is_refused(self, ledger: Ledger) -> None:

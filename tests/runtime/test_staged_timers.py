@@ -23,7 +23,7 @@ def ledger() -> Ledger:
 
 
 def expiry(number: int, fired: list[int]) -> Operation:
-    """What a timer does here: it notes which arming let it run, and writes."""
+    """Return the operation of a timer: it notes which arming let it run, and writes."""
 
     def decide(_shard: LedgerShard, _turn: Turn) -> Decision:
         fired.append(number)

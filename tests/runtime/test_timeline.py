@@ -15,7 +15,7 @@ Plain = dict[str, int]
 
 
 def has_undurable_change(timeline: TimelineMap[str, int], key: str) -> bool:
-    """Whether the map keeps an older value of the key, which is the durable one."""
+    """Return whether the map keeps an older value of the key, which is the durable one."""
     timeline.durable(key)
     return key in timeline._replaced
 

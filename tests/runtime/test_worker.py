@@ -229,7 +229,7 @@ asyncio.run(main())
 
 
 def read_to_the_end(pipe: BinaryIO | None) -> bytes:
-    """What is left in a pipe, once no process holds its other end any more."""
+    """Read the rest of a pipe, once no process holds its other end any more."""
     assert pipe is not None
     return pipe.read()
 

@@ -47,7 +47,7 @@ class Tokens:
 
 
 def secret_of(token: str) -> str:
-    """What of a token is a secret, behind its prefix and its id; it may hold underscores of its own."""
+    """Return the secret part of a token, behind its prefix and its id; it may hold underscores of its own."""
     _prefix, _id, secret = token.split("_", 2)
     return secret
 

@@ -22,7 +22,7 @@ from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, loo
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What a reader sees of a partition."""
+    """A partition as a reader sees it."""
 
     values: list[str]
     """The values that a committed reader gets."""
@@ -206,7 +206,7 @@ class ProducerByWire:
         return self._transactions.Transact.future(request, timeout=DEADLINE_SECONDS)
 
     def repeats(self, request: transaction_pb2.TransactRequest) -> transaction_pb2.TransactResponse:
-        """The same, again as long as it is told to wait."""
+        """Send the same again as long as the answer is to wait."""
         for _ in looks("Transact"):
             reply: transaction_pb2.TransactResponse = self.sends(request).result()
             if reply.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -214,7 +214,7 @@ class ProducerByWire:
         return reply
 
     def ends(self, *, committed: bool) -> list[int]:
-        """EndTxn, again as long as it is told to wait. Returns the numbers that it was answered, and goes on with the
+        """Send EndTxn, again as long as the answer is to wait. Returns the numbers of the answers, and goes on with the
         identity of the last answer."""
         answered: list[int] = []
         for _ in looks("EndTxn"):

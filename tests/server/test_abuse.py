@@ -78,7 +78,7 @@ LISTS: Final = {
 }
 """Procedures, and an empty element of a list of their requests."""
 GATHERED_MIB_MAX: Final = 330
-"""What requests may hold that have come in part, and some buffers. Those of the test would take 336 and those."""
+"""Memory for requests that have come in part, and some buffers. Those of the test would take 336 and those."""
 LISTS_GROWTH_MIB_MAX: Final = 200
 """Such a request and some copies of it; its elements would take 400 and more."""
 ENDED: Final = {

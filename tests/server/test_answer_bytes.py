@@ -44,7 +44,7 @@ LIMITS = AnswerLimits(bytes_max=100, connection_bytes_max=40)
 
 
 def refusal(answers: AnswerBytes, connection: Connection) -> str | None:
-    """Whose room is full; None if there is room."""
+    """Return the scope whose room is full; None if there is room."""
     before = dict(answers.refused)
     try:
         answers.check(connection)
@@ -260,7 +260,7 @@ async def test_a_session_that_is_cut_holds_nothing() -> None:
 
 
 class Leaving:
-    """What grpc.aio says of a call."""
+    """A call, as grpc.aio shows it."""
 
     def peer(self) -> str:
         return "ipv4:10.0.0.1:5"
@@ -289,7 +289,7 @@ async def test_an_answer_to_who_leaves_as_it_comes_is_not_held() -> None:
 
 
 class Network:
-    """What the compiled transport is for a stream."""
+    """The compiled transport, as a stream uses it."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

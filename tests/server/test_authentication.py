@@ -234,7 +234,7 @@ async def test_nothing_of_a_strangers_call_is_read(
     etl, kept = tokens.add("User:etl"), ReloadingTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
     async with serving(listener, Identities(kept), transport) as (listeners, servicer):
-        # Larger than the server takes, which only who is known is told.
+        # Larger than the server takes, which only a known caller learns.
         for token, code in (("", "UNAUTHENTICATED"), ("txl_no_such", "UNAUTHENTICATED"), (etl, "RESOURCE_EXHAUSTED")):
             async with channel_to(listeners, authority, token=token) as channel:
                 with pytest.raises(aio.AioRpcError) as refused:

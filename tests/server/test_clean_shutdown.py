@@ -1,4 +1,4 @@
-"""A server that is told to stop while many producers write: they know what became of whatever they asked for last."""
+"""A server is stopped while many producers write: they know the outcome of their last request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("transport")]
 
 PRODUCERS = 64
 GIVE_UP_MS = 8_000
-"""How long a producer tries while the server is gone."""
+"""Time that a producer tries while the server is gone."""
 
 
 class Crowd:
@@ -27,7 +27,7 @@ class Crowd:
         self.connection = Connection(address, transport=way)
         self.committed: list[bytes] = []
         self.undone: dict[int, bytes] = {}
-        """By producer, the transaction that it was told was not done."""
+        """Last transaction that was reported as not done, by producer."""
         self.all_write = asyncio.Event()
         self._writing: set[int] = set()
 

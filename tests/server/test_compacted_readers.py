@@ -112,7 +112,7 @@ def test_a_group_goes_on_from_an_offset_that_is_gone(server: ServerProcess, admi
         admin.alter_group_offsets(group, {PLACE: start})
         (lag,) = admin.group_lag(group)
         assert lag.lag is not None
-        # Where a count begins inside a batch with holes, it is an upper bound.
+        # A count that begins inside a batch with holes is an upper bound.
         assert len(left_from(start)) <= lag.lag.to_last_stable_offset <= len(left_from(start)) + 3 * (start < 6)
         with Consumer(server.address, group_id=group, enable_auto_commit=False) as consumer:
             consumer.subscribe([TOPIC])

@@ -39,13 +39,13 @@ class Crash:
 
     mode: str
     point: str
-    """Where the server stands still (tests/harness/stopping_server.py)."""
+    """Point at which the server stops (tests/harness/stopping_server.py)."""
     version: int
     """The client's version of the protocol."""
     committed: bool
-    """What it asks for: commit, or abort."""
+    """Outcome that it asks for: commit, or abort."""
     is_answered: bool
-    """Whether the client has its answer by then."""
+    """True if the client has its answer by then."""
     left: tuple[tuple[str, int], ...]
     """(state, markers in partitions) that may be in the store."""
 

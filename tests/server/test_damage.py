@@ -124,7 +124,7 @@ def test_a_bit_of_a_sorted_file(tmp_path: Path) -> None:
             for number in range(100):
                 produce(log, 0, SMALL + b"%03d" % number)
             produce(log, 1, b"healthy")
-        # What a start finds in the write-ahead log it moves into sorted files.
+        # A start moves the content of the write-ahead log into sorted files.
         for _ in range(2):
             assert server.terminate() == ExitStatus.OK
             server.start()

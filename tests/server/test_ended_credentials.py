@@ -1,5 +1,5 @@
-"""What a caller showed counts no more: its open sessions end within a minute, whatever it was and however it ended, and
-a client that has something new goes on."""
+"""A caller's credential counts no more: its open sessions end within a minute, whatever it was and however it ended,
+and a client with a new one goes on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HOUR_S = 3_600
 
 @dataclass
 class Credential:
-    """What a caller shows of itself to a listener, and how it comes to its end."""
+    """A credential that a caller shows to a listener, and its end."""
 
     directory: Path
     clock: ManualClock = field(default_factory=lambda: ManualClock(wall_ms=SystemClock().wall_ms()))
@@ -199,7 +199,7 @@ def rule(kind: ResourceType, name: str, permission_type: PermissionType = Permis
 
 
 def take_up(server: InProcessServer) -> None:
-    """What the server does every second and every few seconds."""
+    """Do the server's work of every second and of every few seconds."""
     for kept in server.listeners.identities.reloading:
         kept.look()
     server.listeners.check_credentials()

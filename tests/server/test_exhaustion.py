@@ -1,4 +1,5 @@
-"""What one caller can take from the others: connections, open files, streams, memory. Counted, never timed."""
+"""Resources that one caller can take from the others: connections, open files, streams, memory. Counted, never
+timed."""
 
 from __future__ import annotations
 
@@ -36,13 +37,13 @@ UNARY = "/a.B/Unary"
 LIMITS = "/coordinator_api.v1.AdminService/DescribeLimits"
 FETCH = "/coordinator_api.v1.LogService/Fetch"
 FLOOD_SECONDS = {TransportName.GRPC: 0.3, TransportName.NATIVE: DEADLINE_SECONDS}
-"""How long a flood goes on if it is not ended. The compiled transport ends each."""
+"""Duration of a flood that is not ended. The compiled transport ends each."""
 
 FLOODS_LAST_SECONDS = 2.0
 
 GROWTH_MIB_MAX = 100
-"""What may be left of readers that stood still, or of floods, once the server had a quiet second. Without limits one
-flood took from 600 MiB to 2 GiB, and the next as much."""
+"""Memory left by readers that did not read, or by floods, once the server had a quiet second. Without limits one flood
+took from 600 MiB to 2 GiB, and the next as much."""
 FLOODED_GROWTH_MIB_MAX = {TransportName.GRPC: 900, TransportName.NATIVE: GROWTH_MIB_MAX}
 """Memory for all floods together. grpc.aio does not free what endless header blocks took."""
 
@@ -70,7 +71,7 @@ async def serving(options: TransportOptions) -> AsyncIterator[tuple[ServerTransp
 
 
 async def answers(port: int) -> bool:
-    """Whether a new connection is served. A caller that is refused tries again; this one says so instead."""
+    """Return whether a new connection is served. A caller that is refused tries again; this one says so instead."""
     async with aio.insecure_channel(
         f"{HOST}:{port}", [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
     ) as channel:

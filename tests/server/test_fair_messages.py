@@ -91,7 +91,7 @@ class FairDispatcher:
         self.longest_ms = 0
 
     def begun(self) -> list[str]:
-        """What began since it was asked last."""
+        """Return the calls that began since the last question."""
         begun, self.order[:] = self.order[:], []
         return begun
 
@@ -100,7 +100,7 @@ class FairDispatcher:
         return Session(self.handler, self.clock, caller, limits or SessionLimits())
 
     def turn(self) -> list[str]:
-        """What began since the last turn, this one included."""
+        """Run a turn; return the calls that began since the last one."""
         begun_ms = self.clock.monotonic_ms()
         due = self._due[:]
         self._due.clear()

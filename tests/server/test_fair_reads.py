@@ -41,7 +41,7 @@ class Loop:
         self.reads.spent(work_bytes)
 
     def turn(self) -> list[str]:
-        """What began since the last turn, this one included."""
+        """Run a turn; return the reads that began since the last one."""
         due = self._due[:]
         self._due.clear()
         for each in due:

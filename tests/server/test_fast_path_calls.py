@@ -1,4 +1,4 @@
-"""What the dispatcher does with calls that a fast path may take: their order, their answers, their number."""
+"""Calls that a fast path may take, in the dispatcher: their order, their answers, their number."""
 
 from __future__ import annotations
 

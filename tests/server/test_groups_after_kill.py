@@ -1,5 +1,5 @@
-"""A real server is killed (SIGKILL) with groups in it: what its members were told still stands when it is back, and
-they go on where they were."""
+"""A real server is killed (SIGKILL) with groups in it: its answers to their members still hold when it is back, and the
+members go on from where they were."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 class Wire:
-    """What members say, on one channel."""
+    """Calls of members, on one channel."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._channel = grpc.insecure_channel(server.address)
@@ -111,7 +111,7 @@ class Wire:
 
 @dataclass
 class Consumer:
-    """A member of a consumer group, which owns at once what it is told."""
+    """A member of a consumer group, which owns at once what it is assigned."""
 
     group_id: str
     member_id: str

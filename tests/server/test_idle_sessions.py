@@ -58,7 +58,7 @@ def let_pass(time_ms: int, listeners: Listeners, clock: ManualClock) -> None:
 
 
 async def has_ended(stream: Stream) -> bool:
-    """It was told that the session ends, and it ended with nothing amiss."""
+    """Return whether the stream announced the end of the session, and ended with nothing amiss."""
     told = await stream.read()
     return told.is_draining and await stream.read() is aio.EOF and await stream.code() is grpc.StatusCode.OK
 

@@ -70,7 +70,7 @@ async def test_a_caller_that_gives_up_while_its_batch_is_flushed_harms_no_neighb
     held.release()
     assert (await calls.started[0]).error_code == 0
     assert (await calls.started[2]).error_code == 0
-    # What was staged goes on without its caller: the id exists.
+    # The staged change goes on without its caller: the id exists.
     stub = transaction_pb2_grpc.TransactionServiceStub(server.channel)
     described = await stub.DescribeTransactions(
         transaction_pb2.DescribeTransactionsRequest(transactional_ids=["id-1"]), timeout=DEADLINE_SECONDS

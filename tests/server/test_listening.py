@@ -1,4 +1,4 @@
-"""Who else listens on a port of ours, read from the system's table."""
+"""Other programs that listen on a port of ours, read from the system's table."""
 
 from __future__ import annotations
 

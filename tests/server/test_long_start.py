@@ -25,7 +25,7 @@ NO_SHARD = cast("Shard", object())
 
 
 def lines(*loads: tuple[int, int], is_start_over: bool = False) -> list[dict[str, Any]]:
-    """What is logged of a start of eight shards, which are loaded at these times (ms) with these records."""
+    """Return the log lines of a start of eight shards, which are loaded at these times (ms) with these records."""
     observer = ShardObserver(cast("Any", UncountedNumbers()))
     observer.shards_to_load = 8
     observer.is_start_over = is_start_over

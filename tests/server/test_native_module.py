@@ -67,7 +67,7 @@ class Seen:
             self._events += self.server.take(100)
 
     async def settled_count(self, kind: int) -> int:
-        """How many events of the kind are there once calls over another connection bring no more."""
+        """Return the number of events of the kind once calls over another connection bring no more."""
         counts: list[int] = []
         async with aio.insecure_channel(f"{HOST}:{self.port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
             while len(counts) < 20 or counts[-20] != counts[-1]:
@@ -140,7 +140,7 @@ async def test_an_answer_in_pieces_arrives_as_their_bytes_one_after_the_other(pi
         (token, *_) = await seen.event(native.CALL)
         seen.server.give([(native.REPLY, token, pieces.copy(), True)])
         for piece in pieces:
-            # What can change is copied when it is given.
+            # A piece that can change is copied when it is given.
             if isinstance(piece, memoryview) and not piece.readonly:
                 piece[:] = bytes(len(piece))
         pieces.clear()

@@ -102,7 +102,7 @@ def test_sigterm_drains_and_leaves_a_directory_that_opens_cleanly(server: Server
 
 
 def refusal_of(server: ServerProcess) -> tuple[int, str]:
-    """What a server that does not start ends with and says."""
+    """Return the exit status and the output of a server that does not start."""
     server.launch()
     status = server.wait()
     assert "Traceback" not in server.output

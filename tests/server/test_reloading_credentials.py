@@ -93,7 +93,7 @@ def test_an_expired_ca_is_refused(tmp_path: Path, authority: Authority) -> None:
     assert f"every certificate in {old.ca_file} has expired" in refusal(files)
 
 
-# What is kept
+# Kept credentials
 
 
 def test_a_rotation_is_taken_up_once_both_files_are_new(authority: Authority) -> None:

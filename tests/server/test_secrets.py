@@ -1,4 +1,4 @@
-"""Secrets are planted wherever a server and its clients meet them, and then looked for in everything that is told or
+"""Secrets are planted wherever a server and its clients meet them, and then looked for in all output and all that is
 kept: logs, metrics, settings, answers, errors, the words of txnctl, the crash, the store."""
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ PASSPHRASE = "PLANTED-PASSPHRASE"
 
 @dataclass
 class Planted:
-    """All secrets, and all that was told."""
+    """All secrets, and all output."""
 
     secrets: dict[str, str] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
 
     def token(self, name: str, secret: str) -> str:
-        """Plant a token of either kind. What only who has it can know is its last part."""
+        """Plant a token of either kind. Its last part is the secret that only its owner can know."""
         self.secrets[name] = secret.rpartition("." if secret.startswith("ey") else "_")[2]
         return secret
 
@@ -80,7 +80,7 @@ class Place:
         self.shown = self._tokens()
 
     def _tokens(self) -> dict[str, Path]:
-        """What callers show: right and wrong."""
+        """Write the tokens that callers show, right and wrong; return their files by name."""
         tables, made = [], {}
         for number, name in enumerate(("admin", "withdrawn")):
             made[name], table = new_token(name, bytes([number + 1]) * 32, f"User:{name}", None)
@@ -154,7 +154,7 @@ def _ask_as_everybody(place: Place, server: ServerProcess, txnctl: Terminal) -> 
 
 
 def _asked_raw(place: Place, server: ServerProcess, secret: str) -> Iterator[str]:
-    """What other clients could send, right or not."""
+    """Yield the answers to requests of other clients, right or not."""
     with _raw_channel(place, server) as channel:
         for said in (f"Bearer {secret}", f"Basic {secret}", secret, f"Bearer  {secret}", f"Bearer {secret},{secret}"):
             for body in (b"", secret.encode()):
@@ -208,7 +208,7 @@ def _see_with_key(place: Place, log: Log, content: bytes) -> None:
 
 
 class Log:
-    """What a server writes, event by event."""
+    """Log of a server, event by event."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
@@ -263,7 +263,7 @@ def test_no_secret_is_told_or_kept(
         server.wait()
     told.append(server.output)
     whole = "\n".join([*told, caplog.text])
-    # What is no secret is there, so it was looked for in the right places.
+    # Values that are no secrets are there, so secrets were looked for in the right places.
     for public in (
         "User:jane",
         "bad_signature",

@@ -102,7 +102,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def connections_taken(connect: Callable[[], Awaitable[Connection]], count: int) -> int:
-    """How many of so many connections are taken. gRPC greets each of those, and closes the others."""
+    """Count the connections taken of so many. gRPC greets each of those, and closes the others."""
     connections = [await connect() for _ in range(count)]
     try:
         return sum([await is_greeted(reader) for reader, _ in connections])

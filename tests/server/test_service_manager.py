@@ -1,4 +1,4 @@
-"""What a service manager is told: by a real socket, and by a real server that starts and ends."""
+"""Messages to a service manager: by a real socket, and by a real server that starts and ends."""
 
 from __future__ import annotations
 

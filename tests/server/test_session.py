@@ -290,7 +290,7 @@ async def test_a_client_that_goes_away_drops_its_calls(served: Served) -> None:
 
 
 def tasks_of_sessions() -> list[CoroutineType[object, object, object]]:
-    """What runs or waits in the modules of sessions."""
+    """Return the coroutines that run or wait in the modules of sessions."""
     running = [task.get_coro() for task in asyncio.all_tasks()]
     own = [each for each in running if isinstance(each, CoroutineType)]
     return [each for each in own if each.cr_code.co_filename.endswith("_session.py") and "test" not in each.__name__]
@@ -308,7 +308,7 @@ async def test_a_client_that_goes_away_leaves_no_task_and_no_complaint(served: S
     stream.cancel()
     await served.servicer.cancelled.wait()
     await until(lambda: not tasks_of_sessions())
-    # What follows from the end of a task comes in the next turn.
+    # Work that follows from the end of a task comes in the next turn.
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert complaints == []
@@ -323,7 +323,7 @@ async def test_a_broken_rule_leaves_no_task_and_no_complaint(served: Served) -> 
     with pytest.raises(aio.AioRpcError):
         await stream.read()
     await until(lambda: not tasks_of_sessions())
-    # What follows from the end of a task comes in the next turn.
+    # Work that follows from the end of a task comes in the next turn.
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert complaints == []

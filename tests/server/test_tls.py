@@ -224,7 +224,7 @@ async def test_who_shows_no_certificate_is_kept_out_where_one_is_required(
                 with pytest.raises(aio.AioRpcError) as error:
                     await is_alive(channel)
             assert error.value.code() is grpc.StatusCode.UNAVAILABLE
-        # Who is refused may try again of itself.
+        # A client that is refused may try again of itself.
         assert listeners.numbers().handshakes >= 3
 
 

@@ -1,4 +1,4 @@
-"""Which transport a server gets: the one asked for, the best that is there, or a refusal that says what to do."""
+"""The transport of a server: the one asked for, the best that is there, or a refusal that says what to do."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Wire:
         return answer
 
     def committed(self, partition: int) -> list[bytes]:
-        """What a read-committed reader sees."""
+        """Return the values that a read-committed reader sees."""
         fetch = log_pb2.FetchPartition(topic=TOPIC, partition=partition)
         answer = self.log.Fetch(log_pb2.FetchRequest(partitions=[fetch]), timeout=DEADLINE_SECONDS)
         assert answer.error_code == 0, answer.error_message

@@ -1,5 +1,5 @@
-"""A server that learns from a partition that a later coordinator runs: it lets the shard go, and can be told to take it
-back."""
+"""A server that learns from a partition that a later coordinator runs: it lets the shard go, and takes it back on
+request."""
 
 from __future__ import annotations
 

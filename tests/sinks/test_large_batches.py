@@ -23,7 +23,7 @@ MEMBERS, PARTITIONS = 200, 50
 MICRO_BATCHES = 10_000
 WRITTEN = (Family.LOG, Family.ABORTED, Family.HISTORY)
 ROW_BYTES_MAX = 600
-"""What a row takes in the memory of the process at most, key, value and the places that lead to them."""
+"""Memory of the process for a row at most: key, value and the places that lead to them."""
 
 
 def large_batch(world: World) -> list[str]:
@@ -74,7 +74,7 @@ def test_a_batch_of_200_members_in_50_partitions_is_carried_out_in_slices(two_ph
 
 
 class Standing(NamedTuple):
-    """What there is after a number of micro-batches."""
+    """Members and rows after a number of micro-batches."""
 
     members: int
     kept: dict[Family, int]

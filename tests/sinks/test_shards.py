@@ -23,7 +23,7 @@ AWAY = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 
 
 def answer_to(world: World, ask: Callable[[], Any]) -> object:
-    """What is answered, or the code of the refusal, of the call or of its only item."""
+    """Return the answer, or the code of the refusal, of the call or of its only item."""
     try:
         asked = ask()
         world.settle()

@@ -48,7 +48,7 @@ class Cluster:
             "SPARK_CONF_DIR": str(self._directory),
             "SPARK_LOCAL_IP": _HOSTS[0],
         }
-        """What a driver needs, and the executors that it asks for."""
+        """Environment of a driver, and of the executors that it asks for."""
         try:
             self.master = self._daemon("master.Master", _HOSTS[0], _MASTER)
             for host in _HOSTS:

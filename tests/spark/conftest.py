@@ -29,8 +29,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(autouse=True)
 def own_connections() -> Iterator[None]:
-    """Close the connections that a test has the source open in this process, where a job keeps them for good: other
-    tests of the process count sessions and loops."""
+    """Close the connections that a test has the source open in this process, where a job keeps them open: other tests
+    of the process count sessions and loops."""
     yield
     if (planning := sys.modules.get("pyspark_txnlog.read.planning")) is not None:
         while planning._CONNECTIONS:

@@ -23,7 +23,7 @@ _ANY_SIZE: Final = [("grpc.max_receive_message_length", -1), ("grpc.max_send_mes
 
 Forward = Callable[[], bytes]
 Rule = Callable[[Forward], bytes]
-"""What becomes of a call: asks the server, or not, and returns the answer, or raises Cut."""
+"""Fate of a call: asks the server, or not, and returns the answer, or raises Cut."""
 
 
 class Cut(Exception):
@@ -64,7 +64,7 @@ class Hold:
         self.held: Final = threading.Semaphore(0)
         """Released for each call that waits: acquire it to wait for one."""
         self.answers: list[bytes] = []
-        """What the server said to calls that were let go."""
+        """Answers of the server to calls that were let go."""
         self._is_carried_out = is_carried_out
         self._is_let_go = threading.Event()
         self._is_answered = threading.Semaphore(0)
@@ -99,7 +99,7 @@ class Line(grpc.GenericRpcHandler):
     def __init__(self, server_address: str) -> None:
         self.port = 0
         self.calls: Counter[str] = Counter()
-        """How many came, by method."""
+        """Number of calls that came, by method."""
         self._server_address = server_address
         self._faults: dict[str, _Fault] = {}
         self._holds: list[Hold] = []

@@ -1,4 +1,4 @@
-"""What a stream asks of a server that has nothing new for it. The source is asked as Spark asks it, without Spark."""
+"""Requests of a stream to a server that has nothing new for it. The source is asked as Spark asks it, without Spark."""
 
 from __future__ import annotations
 

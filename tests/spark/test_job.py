@@ -136,7 +136,7 @@ def test_a_query_over_spark_connect_reads_committed_records(topics: Topics, flig
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What the job says when it fails: one line, and nothing but that."""
+    """Return the line that the job prints when it fails, and which is its only output."""
     assert main(arguments) == 1
     written = capsys.readouterr()
     assert written.out == ""

@@ -1,4 +1,4 @@
-"""Options: what is understood, and what every mistake is told."""
+"""Options: the accepted ones, and the message for every mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where a read begins and ends, asked of a real server: offsets, times, and where a group stands. No Spark session."""
+"""First and last offsets of a read, asked of a real server: by offsets, by times, and by a group's positions. No Spark
+session."""
 
 from __future__ import annotations
 

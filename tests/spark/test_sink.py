@@ -77,8 +77,8 @@ ROWS_AT_ONCE = 10_000
 def test_readers_go_on_behind_a_write_whose_query_failed_in_its_only_task(
     spark: SparkSession, topics: Topics, save: Save, values: Values
 ) -> None:
-    """The query fails between two batches of rows, which the worker is not told as an error: a test of what Spark's
-    worker does then, too. A stream's driver does not know which batch it was; its task must see to it."""
+    """The query fails between two batches of rows, which the worker does not see as an error: a test of Spark's worker,
+    too. A stream's driver does not know which batch it was; its task must see to it."""
     topic = topics.create()
     failing = f.when(f.col("id") >= ROWS_AT_ONCE, f.raise_error(f.lit("broken"))).otherwise(f.col("id"))
     value = failing.cast("string").alias("value")
@@ -206,7 +206,7 @@ def run(spark: SparkSession, topics: Topics, tmp_path: Path) -> Callable[..., No
 
 
 def forget_last_commit(tmp_path: Path) -> None:
-    """What a driver that died between the decision and Spark's own note of it leaves behind."""
+    """Leave the checkpoint as a driver does that died between the decision and Spark's own note of it."""
     commits = tmp_path / "checkpoint" / "commits"
     last = max(commits.glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()

@@ -1,4 +1,4 @@
-"""Which columns the sink takes, and what it says of others before anything is written."""
+"""Columns that the sink takes, and its message about others before anything is written."""
 
 from __future__ import annotations
 

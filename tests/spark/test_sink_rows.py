@@ -25,7 +25,7 @@ Sent = list[tuple[str, int, tuple[bytes | None, bytes | None]]]
 
 
 def gathered(*batches: pa.RecordBatch, topic: str = "") -> Sent:
-    """What is sent of the rows: topic, partition, and key and value."""
+    """Return the records that are sent of the rows: topic, partition, and key and value."""
     rows = RowsByPartition(topic, COUNTS.__getitem__, first=0, now_ms=5)
     requests = []
     for batch in batches:

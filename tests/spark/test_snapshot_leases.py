@@ -55,7 +55,7 @@ def piece(snapshot_id: bytes, part: int) -> OffsetRange:
 
 
 def read(renewals: Renewals, snapshot_id: bytes = b"id") -> list[int]:
-    """What is yielded by a task that takes 400 ms for each of ten items."""
+    """Return the items yielded by a task that takes 400 ms for each of ten."""
 
     def items() -> Any:
         for number in range(10):

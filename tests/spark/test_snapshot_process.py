@@ -47,7 +47,7 @@ def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def micro_batches(directory: Path) -> list[Counter[tuple[int, str]]]:
-    """What each micro-batch that is written holds, by partition and value, in their order."""
+    """Return the rows of each written micro-batch, by partition and value, in their order."""
     found = sorted((path.parent for path in directory.glob("out/*/_SUCCESS")), key=lambda path: int(path.name))
     tables = [pq.read_table(path) for path in found]
     return [Counter((row["partition"], row["value"].decode()) for row in table.to_pylist()) for table in tables]

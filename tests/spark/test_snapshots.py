@@ -67,7 +67,7 @@ def test_a_batch_read_shows_what_lies_behind_an_open_transaction(
 
 
 def is_held(topics: Topics, name: str) -> bool:
-    """Whether records of the topic cannot be deleted because of a reader."""
+    """Return whether records of the topic cannot be deleted because of a reader."""
     with Admin(topics.endpoint) as admin:
         deleted = admin.delete_records({TopicPartition(name, 0): 0, TopicPartition(name, 1): 1})
         return any(each.held_back for each in deleted.values())

@@ -1,4 +1,4 @@
-"""What goes into a micro-batch, and when there is one."""
+"""The size of a micro-batch, and the moments when there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a stream stands, what may follow, and what is a loss."""
+"""Offsets of a stream: the present ones, the ones that may follow, and the ones that are a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a micro-batch of snapshots reads, and what the checkpoint says of it."""
+"""Reads of a micro-batch of snapshots, and its offsets in the checkpoint."""
 
 from __future__ import annotations
 

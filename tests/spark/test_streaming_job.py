@@ -27,7 +27,7 @@ Run = Callable[..., Summary]
 
 @pytest.fixture
 def run(spark: SparkSession, topics: Topics, tmp_path: Path) -> Run:
-    """Runs the job up to what is there, and says what it told on the way."""
+    """Function that runs the job up to the present end, and collects its messages."""
 
     def running(
         topic: str, *, told: list[str] | None = None, output: str = "out", is_audited: bool = True, **options: str

@@ -57,7 +57,7 @@ class Running:
 
 
 def written(directory: Path) -> list[tuple[int, int, bytes]]:
-    """What a reader of the output sees who knows the log of Spark's file sink; with what is there twice."""
+    """Return the output as a reader that knows the log of Spark's file sink sees it, duplicates included."""
     log = directory / "out" / "_spark_metadata"
     listed = {
         line.partition('"path":"file://')[2].partition('"')[0]

@@ -1,4 +1,4 @@
-"""What is done once in a process that Spark keeps for its tasks, or for planning."""
+"""Work done once in a process that Spark keeps for its tasks, or for planning."""
 
 import ast
 import subprocess
@@ -20,7 +20,7 @@ _PLANNER = "from pyspark_txnlog import DefaultSource; DefaultSource({'subscribe'
 
 
 def _settled_says(expression: str, how: str = _WORKER) -> list[str]:
-    """What a new process prints of an expression once it is settled."""
+    """Return the words that a new process prints of an expression once it is settled."""
     script = f"import gc, sys; {how}; print(*{expression})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return done.stdout.split()

@@ -18,7 +18,7 @@ from coordinator_client.values import TopicPartition
 from tests.harness.patience import DEADLINE_SECONDS
 
 OPEN_MS: Final = 900_000
-"""How long a transaction may stay open, in place of a minute: as long alone may a busy machine take to start Spark."""
+"""Time that a transaction may stay open, in place of a minute: a busy machine may take as long only to start Spark."""
 
 
 class Abort(Exception):
@@ -80,7 +80,7 @@ class Topics:
         return self._admin.describe_topic(name).topic_id
 
     def is_held_up(self, name: str) -> bool:
-        """Whether readers of partition 0 wait for a transaction."""
+        """Return whether readers of partition 0 wait for a transaction."""
         found = self._admin.describe_topic(name).partitions[0]
         return found.last_stable_offset < found.high_watermark
 

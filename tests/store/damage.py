@@ -45,7 +45,7 @@ UNKEPT: Final = frozenset({"LOCK", "rocksdict-config.json"})
 
 
 def log_value(version: int) -> bytes:
-    """What group `version` appends to LOG; one of twenty lies in a segment."""
+    """Return the value that group `version` appends to LOG; one of twenty lies in a segment."""
     return version.to_bytes(8, "big") * (1_250 if version % 20 == 0 else 150)
 
 
@@ -74,7 +74,7 @@ def _build(directory: Path) -> None:
     write_up_to(store, GROUPS_EARLIER)
     store.sync()
     store.mark_durable(GROUPS_EARLIER)
-    # RocksDB deletes files on threads of its own. Stand still while `built` copies.
+    # RocksDB deletes files on threads of its own. Stop while `built` copies.
     os.kill(os.getpid(), signal.SIGSTOP)
     write_up_to(store, GROUPS_MARKED)
     store.sync()
@@ -95,10 +95,10 @@ def built(directory: Path) -> None:
 
 
 Verdict: TypeAlias = tuple[str, str]
-"""What opening came to, and the words or the version with it:
+"""Result of opening, and the words or the version with it:
 
-`refused`; `whole`: every family is the same prefix of what was written; `told`: a read said what is damaged;
-`WRONG`: something else was read, without a word; `crashed`: the process ended by a signal or with a traceback."""
+`refused`; `whole`: every family is the same prefix of the written groups; `told`: a read named the damage; `WRONG`:
+something else was read, without a word; `crashed`: the process ended by a signal or with a traceback."""
 
 
 def look(directory: Path, *, accept_data_loss: bool = False) -> Verdict:
@@ -124,7 +124,7 @@ def look(directory: Path, *, accept_data_loss: bool = False) -> Verdict:
 
 
 def looked(directories: list[Path]) -> list[Verdict]:
-    """What another process finds, which RocksDB may crash."""
+    """Return the verdicts of another process, which RocksDB may crash."""
     verdicts: list[Verdict] = []
     while len(verdicts) < len(directories):
         rest = [str(directory) for directory in directories[len(verdicts) :]]

@@ -243,7 +243,7 @@ def tell(directory: Path, note: Callable[[str], None], watch: Watch) -> None:
 
 
 def look(directory: Path, noted: list[str]) -> str:
-    """What is wrong with what is left; "" = nothing."""
+    """Describe a fault of the store that is left; "" = none."""
     told = [int(each.split()[1]) for each in noted if each.startswith("durable")]
     acknowledged = max(told, default=0)
     is_losing = "losing" in noted
@@ -309,7 +309,7 @@ def _in_a_child(work: Callable[[Callable[[str], None]], None]) -> tuple[int, lis
                 work(partial(print, file=pipe))
             _end(0)
         finally:
-            # Where it failed, with the reason on stderr.
+            # The work failed, with the reason on stderr.
             traceback.print_exc()
             _end(1)
     os.close(write)

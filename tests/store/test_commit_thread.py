@@ -35,7 +35,7 @@ class BatchRecorder(MemoryStore):
 
 
 class Reports:
-    """What a commit thread has said, and a way to wait until it has said it."""
+    """Reports of a commit thread, and a way to wait for them."""
 
     def __init__(self) -> None:
         self.durable: list[int] = []

@@ -33,7 +33,8 @@ ELSEWHERE = {
 @pytest.fixture(scope="module")
 def deaths() -> list[tuple[str, str, str, str]]:
     """File and function of each step, what it calls, and what was wrong."""
-    # What a killed process has written is there after it, synced or not: the memory of the machine is disk enough.
+    # Files that a killed process has written are there after it, synced or not: the memory of the machine is disk
+    # enough.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
         command = [sys.executable, "-m", "tests.store.dying", scratch]

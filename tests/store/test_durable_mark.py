@@ -27,7 +27,7 @@ def damage(path: Path, offset: int) -> None:
 
 
 def slot_written_last(path: Path, *versions: int) -> int:
-    """Where the newest slot lies: damaging that one brings the version before it back."""
+    """Return the place of the newest slot: damaging that one brings the version before it back."""
     for offset in SLOTS:
         marked(path, *versions)
         damage(path, offset)

@@ -1,4 +1,4 @@
-"""What the memory store can do beyond the port: crash and fail, as a disk would."""
+"""Abilities of the memory store beyond the port: it crashes and fails, as a disk would."""
 
 from __future__ import annotations
 

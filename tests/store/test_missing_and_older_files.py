@@ -1,4 +1,4 @@
-"""What a start makes of every file of a store that is missing, emptied, cut, changed or an older copy.
+"""Starts with any file of a store missing, emptied, cut, changed or an older copy.
 
 It refuses and changes nothing, or finds what was written up to the durable mark or beyond, or a read says what is
 damaged. It never shows something else without a word, and never crashes (`tests/store/damage.py`).
@@ -71,7 +71,7 @@ def manifest(base: Path) -> str:
 
 
 def must_be_refused(cell: Cell, base: Path) -> bool:
-    """Where anything but a refusal would lose what was durable, or where nothing else makes sense."""
+    """Return whether anything but a refusal would lose durable groups, or nothing else makes sense."""
     is_shorter = not cell.harm.endswith("flipped")
     if cell.file == "store/CURRENT":
         return True
@@ -91,7 +91,7 @@ def cells_of(file: str, base: Path) -> list[Cell]:
 
 
 def wrong(base: Path, cells: list[Cell], at: Path) -> list[str]:
-    """What is not as it must be, in words, after each cell was done to a copy."""
+    """List the broken rules, in words, after each cell was done to a copy."""
     found = []
     directories = [cell.made(base, at) for cell in cells]
     contents = [kept(directory) for directory in directories]
@@ -217,7 +217,7 @@ def test_a_loss_is_offered_to_be_accepted_only_where_that_works(base: Path, tmp_
             assert is_offered or (words_then == words and "--accept-data-loss does not help here" in words)
             assert is_offered or read_mark(directory / "durable_mark") == mark
             offers.append(is_offered)
-    # Where a family lies in newer files than the damage, what is left of the others is older than that family.
+    # If a family lies in newer files than the damage, the remains of the others are older than that family.
     assert False in offers
 
 

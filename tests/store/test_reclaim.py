@@ -109,7 +109,7 @@ def test_files_that_grow_while_something_is_deleted_do_not_wait(reclaimer: Stepp
     sized.size_bytes += 1
     reclaimer.step()
     assert sized.compacted == [A]
-    # What is large may grow by more: it has been as large after the last compaction.
+    # A large partition may grow by more: it has been as large after the last compaction.
     sized.size_bytes = 10 * GROWN_BYTES_MIN
     reclaimer.note([B])
     reclaimer.step()
@@ -163,7 +163,7 @@ def fill(store: RocksStore, mebibytes: int) -> int:
 
 
 def compact_now(store: RocksStore) -> None:
-    """What the thread does when it is time."""
+    """Compact as the thread does when it is time."""
     reclaimer = store._reclaimer
     reclaimer.close(lambda: None)
     for (family, start), end in reclaimer._ranges.items():

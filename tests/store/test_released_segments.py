@@ -23,7 +23,7 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 
 
 def search(shelf: Shelf, partition: int = P) -> None:
-    """What the reclaim thread does some time after rows were deleted."""
+    """Compact as the reclaim thread does some time after rows were deleted."""
     shelf.store._reclaimed.compact(Family.LOG, partition_key(partition), partition_key(partition + 1))
 
 

@@ -1,4 +1,5 @@
-"""What the store on RocksDB finds after a crash, what it refuses to open, and what a refusal leaves untouched."""
+"""The store on RocksDB after a crash: the groups that it finds, the files that it refuses to open, and those that a
+refusal leaves untouched."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def write_groups(store: RocksStore, count: int) -> None:
 
 
 def copy_of_crashed(tmp_path: Path, *, durable: int, groups: int = GROUPS) -> Path:
-    """What a kill leaves: the files of an open store, `groups` of them synced, `durable` of them in the mark."""
+    """Make the files that a kill leaves: those of an open store, `groups` of them synced, `durable` of them in the
+    mark."""
     crashed = tmp_path / "crashed"
     store = open_store(tmp_path / "running", shard_count=SHARDS)
     write_groups(store, groups)
@@ -280,7 +282,7 @@ def test_statistics_tell_where_the_bytes_are(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_of_sorted_files_lies_in_the_cache_and_does_not_grow_with_the_data(tmp_path: Path) -> None:
-    """Indexes and filters of a file are about a hundredth of it. Beside the cache they would stay for good."""
+    """Indexes and filters of a file are about a hundredth of it. Beside the cache they would stay for ever."""
     kept_bytes_max = 64 * 1024
     options = StoreOptions(write_buffer_bytes=4 << 20, block_cache_bytes=4 << 20)
     store = open_store(tmp_path, shard_count=SHARDS, options=options)

@@ -1,5 +1,5 @@
-"""What is wrong in the rocksdict we use, pinned: a test that fails here says that `coordinator_runtime/rocks` may drop
-a precaution, or needs another one. The last tests show that the precautions work."""
+"""Defects of the rocksdict we use, pinned: a test that fails here says that `coordinator_runtime/rocks` may drop a
+precaution, or needs another one. The last tests show that the precautions work."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_the_lower_bound_still_sets_the_upper_one(database: Rdict) -> None:
 
 
 def test_the_upper_bound_is_still_lost_with_its_owners(database: Rdict) -> None:
-    """What lies where the bound was is random, now and then the bound itself: so it is tried more than once."""
+    """The memory where the bound was holds random bytes, now and then the bound itself: so it is tried more than
+    once."""
 
     def rows_seen() -> int:
         def bounded() -> RdictIter:

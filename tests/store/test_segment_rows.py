@@ -1,4 +1,4 @@
-"""What META says of segment files is true after any history, and lets each go when nothing needs it."""
+"""Rows of META about segment files are true after any history, and let each go when nothing needs it."""
 
 from __future__ import annotations
 

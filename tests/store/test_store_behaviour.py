@@ -1,4 +1,4 @@
-"""What every store promises, on each of them."""
+"""Promises of every store, on each of them."""
 
 from __future__ import annotations
 

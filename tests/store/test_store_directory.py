@@ -1,4 +1,4 @@
-"""Who may have the directory of a store open, and how the others are told."""
+"""The one process that may have the directory of a store open, and the refusal of the others."""
 
 from __future__ import annotations
 

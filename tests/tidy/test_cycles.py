@@ -1,4 +1,4 @@
-"""What counts as an import cycle."""
+"""The definition of an import cycle."""
 
 from __future__ import annotations
 

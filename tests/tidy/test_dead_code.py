@@ -1,4 +1,4 @@
-"""What counts as dead code."""
+"""The definition of dead code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scripts.dead_code import dead_code
 
 
 def found_in(folder: Path, source: str) -> list[str]:
-    """What is dead of a module, without its place."""
+    """Return the dead names of a module, without their places."""
     (folder / "module.py").write_text(source)
     reports = dead_code([str(folder)], ignore_names=["wanted"], ignore_decorators=["@command"], confidence_min=60)
     return [report.split(": ", 1)[1].rsplit(" (", 1)[0] for report in reports]

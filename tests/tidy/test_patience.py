@@ -90,11 +90,11 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value > 0
 
 
-# What the watchdog makes of the time that processes used
+# The watchdog on the time that processes used
 
 
 def complaints(spent: Iterator[float | None], steps: int) -> list[tuple[int, str]]:
-    """What a watchdog with a limit of 100 s complains of, and at which step."""
+    """Return the complaints of a watchdog with a limit of 100 s, and the step of each."""
     watchdog = Watchdog(100, lambda: next(spent))
     return [(step, told) for step in range(1, steps + 1) if (told := watchdog.complaint()) is not None]
 

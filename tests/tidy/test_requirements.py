@@ -29,7 +29,7 @@ def pins(name: str) -> dict[str, str]:
 
 
 def declared(*extras: str) -> list[Requirement]:
-    """What pyproject.toml asks for, with these extras."""
+    """Return the requirements in pyproject.toml, with these extras."""
     table = project()["project"]
     lines = [*table["dependencies"], *(line for extra in extras for line in table["optional-dependencies"][extra])]
     return [Requirement(line) for line in lines]

@@ -1,4 +1,4 @@
-"""What counts as a cycle among the modules of the compiled transport."""
+"""The definition of a cycle among the modules of the compiled transport."""
 
 from __future__ import annotations
 

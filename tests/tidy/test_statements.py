@@ -1,4 +1,4 @@
-"""How the size of the product is counted."""
+"""Counts of the product's size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files are looked at: in a checkout, and in an archive without git, the same ones."""
+"""Files that are looked at: in a checkout, and in an archive without git, the same ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEFT = {
     "native_transport/target/debug/bad.rs": "unsafe { unsafe {",
     "examples/node/node_modules/bad.md": "/" + "home/x/y\n",
 }
-"""What commands of README and tools leave in a checkout, as bad as it may be."""
+"""Leftovers of commands of README and of tools in a checkout, as bad as they may be."""
 
 
 def leave(root: Path) -> None:

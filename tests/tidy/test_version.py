@@ -1,4 +1,4 @@
-"""The release is in one place, whatever else names it agrees, and builds between releases are told apart."""
+"""The release is in one place, whatever else names it agrees, and builds between releases differ."""
 
 from __future__ import annotations
 

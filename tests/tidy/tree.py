@@ -68,12 +68,12 @@ def requirement_files() -> tuple[Path, ...]:
 
 
 def is_text(path: Path) -> bool:
-    """Whether the file is source, prose or configuration."""
+    """Return whether the file is source, prose or configuration."""
     return path.suffix in TEXT_SUFFIXES or path.name in TEXT_NAMES
 
 
 def is_generated(path: Path) -> bool:
-    """Whether the protobuf compiler wrote the file, or the generator of Kafka's messages."""
+    """Return whether the protobuf compiler wrote the file, or the generator of Kafka's messages."""
     return path.stem.endswith(("_pb2", "_pb2_grpc")) or path.is_relative_to(ROOT / KAFKA_MESSAGES)
 
 

@@ -81,7 +81,7 @@ class Administered(World):
         return found.result()
 
     def asks_history(self, transactional_id: str, limit: int) -> Pending[History]:
-        """The last steps of an id, once they are told."""
+        """Ask for the last steps of an id."""
 
         def history_of(described: list[Description]) -> History:
             (found,) = described
@@ -94,7 +94,7 @@ class Administered(World):
         return self.inside.catalog.resolve(*partition_name(partition)).ordinal
 
     def leave_hanging(self, partition: str, identity: Identity) -> None:
-        """What a defect would do: a record of a transaction that no coordinator admitted."""
+        """Append a record of a transaction that no coordinator admitted, as a defect would."""
         placed = self.inside.catalog.place(*partition_name(partition))
         now_ms = self.clock.wall_ms()
         header = BatchHeader(

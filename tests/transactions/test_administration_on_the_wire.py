@@ -1,4 +1,4 @@
-"""What administrators and peers ask, over real gRPC."""
+"""Requests of administrators and peers, over real gRPC."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Counters:
         self.driver.load(counters_kind(self.shard))
 
     def take(self, *, is_for_plain: bool = False) -> list[int]:
-        """Take an id; it is in the list once it may be told."""
+        """Take an id; it is in the list once it may be answered."""
         told: list[int] = []
         self.driver.runtime.write(Operation(COUNTERS, _take_plain if is_for_plain else _take)).map(told.append)
         return told

@@ -1,4 +1,4 @@
-"""What every state answers to every request: the tables of the specification, cell by cell.
+"""Answers of every state to every request: the tables of the specification, cell by cell.
 
 Columns are the identity that the request shows, seen from the stored one:
 - current: the stored producer id and epoch;

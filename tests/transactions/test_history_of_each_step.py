@@ -1,4 +1,4 @@
-"""What the history tells of every kind of step, the newest first, whether outcomes are fused or split.
+"""The history of every kind of step, the newest first, whether outcomes are fused or split.
 
 The scenarios end with the check of the store, which compares the newest step of every id with its state.
 """
@@ -22,7 +22,7 @@ from txn_coordinator.state import Identity
 
 @dataclass
 class Story:
-    """What was done to the id `a`, and what is told of it. Where the outcomes are split, the server completes them."""
+    """Calls for the id `a`, and their history. If the outcomes are split, the server completes them."""
 
     play: Callable[[Administered], None]
     told: list[str]

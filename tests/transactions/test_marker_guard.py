@@ -18,7 +18,8 @@ from txn_coordinator.rules import ending
 
 
 def test_a_marker_for_a_producer_of_a_lost_line_is_refused() -> None:
-    """What was decided there is not so here: what it had open was aborted, and its producer id has no owner now."""
+    """Outcomes decided there do not count here: transactions open then were aborted, and the producer id has no owner
+    now."""
     counters = CountersShard(Journal(), Incarnation(7, IncarnationCause.RESTORE))
     records: list[Record] = []
     ours = counters.next_producer_id(records)

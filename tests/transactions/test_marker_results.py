@@ -1,4 +1,4 @@
-"""What a participant answers to its marker decides what becomes of the marker, never what becomes of the transaction.
+"""A participant's answer to its marker decides the fate of the marker, never that of the transaction.
 
 Source: spec transactions 4, the table of marker results: a test per row.
 """
@@ -22,7 +22,7 @@ LATER = [3, 6, 7, 13, 14, 15, 16, 19, 20, 56]
 NEEDLESS = [35, 43]
 ENDED, ZOMBIE = 47, 52
 IMPOSSIBLE = [-1, 2, 10, 18, 29, 42, 48, 51, 89, 90]
-"""Whatever is in no other row, for example."""
+"""Codes that are in no other row, for example."""
 
 A_SECOND = 1_000
 AN_HOUR = 3_600_000

@@ -25,7 +25,7 @@ class Stubborn:
     def __init__(self, markers: MarkerPort) -> None:
         self._markers = markers
         self.refusals: dict[int, int] = {}
-        """How often each partition still refuses."""
+        """Number of refusals left, by partition."""
         self.seen: list[tuple[int, int]] = []
         """(ordinal, csn) of every marker that was tried."""
 

@@ -39,7 +39,7 @@ from txn_coordinator.state import (
     TransactionState,
 )
 
-# What the state knows
+# Knowledge of the state
 
 
 def _states() -> list[Transaction]:
@@ -82,14 +82,14 @@ def _end(shard: TransactionShard, shown: Identity, outcome: Outcome, version: in
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("question", _QUESTIONS.values(), ids=_QUESTIONS.keys())
 def test_outdated_is_who_can_initialise_without_harm(question: Question, version: int) -> None:
-    """What RECOVER promises: InitProducerId with the identity held gives the current one, no epoch is used up, and
+    """The promise of RECOVER: InitProducerId with the identity held gives the current one, no epoch is used up, and
     nothing open is aborted. A fenced producer would be refused there, or would harm another."""
     told: set[bool] = set()
     for before, shown in product(_states(), _SHOWN):
         refusal = _refusal(lambda shard, s=shown: question(shard, s, version), before)  # type: ignore[misc]
         if refusal is None or refusal.code is not ErrorCode.PRODUCER_FENCED:
             continue
-        # What is being completed is waited for, and then it is as it will be.
+        # A transaction that is being completed is waited for, and then it is as it will be.
         settled = ending.complete(before, now_ms=TURN.now_ms) if before.state in DECIDED else before
         answer = _init(settled, shown)
         told.add(isinstance(refusal, Outdated))
@@ -115,11 +115,11 @@ def _init(before: Transaction, shown: Identity) -> object:
     try:
         return shard_with(before, limits=LIMITS).decide_init(request, TURN, may_abort_and_init=False).reply
     except Refused as refusal:
-        # InitProducerId is what an outdated one is told to call: it must not be told so there.
+        # An outdated producer is asked to call InitProducerId, which must not ask for the same.
         return "told again" if isinstance(refusal, Outdated) else refusal.code
 
 
-# What a client is told that knows nothing but classes
+# Answers to a client that knows nothing but classes
 
 Call = Callable[[Client], Pending[Any]]
 

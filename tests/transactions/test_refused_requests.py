@@ -1,4 +1,4 @@
-"""What a refused request says of its parts: AddPartitionsToTxn names every partition that it was asked for, in the
+"""Answers to the parts of a refused request: AddPartitionsToTxn names every partition that it was asked for, in the
 order asked, each with an error, whatever was wrong; and an answer that rests on the catalog waits for that to be
 durable."""
 

@@ -234,7 +234,8 @@ def _check_identity_grew(before: Transaction, after: Transaction) -> None:
         is_handed_out = after.state not in DECIDED
         assert not is_handed_out or after.producer_epoch <= EXHAUSTED or before.state in DECIDED
     else:
-        # Who ends a kept transaction has a producer id already, and may get another epoch of it, as after every end.
+        # A client that ends a kept transaction has a producer id already, and may get another epoch of it, as after
+        # every end.
         bumped = mine._replace(producer_epoch=mine.producer_epoch + 1)
         assert after.identity in (Identity(FRESH_PRODUCER_ID, 0), mine, *([bumped] if before.is_kept else []))
         assert after.prev_producer_id == (before.prev_producer_id if after.identity == mine else mine.producer_id)

@@ -216,7 +216,7 @@ def test_fused_it_is_one_record_that_tells_what_prepare_would_have_told() -> Non
     (record,) = (each.value for each in decision.records if isinstance(each.value, TransactionChanged))
     (prepared,) = (each.after for each in steps_in(decision) if each.after.state is TransactionState.PREPARE_COMMIT)
     assert record.decided == prepared
-    # What is written comes first; a partition that gets nothing new gets its marker.
+    # Partitions with records come first; one that gets nothing new gets its marker.
     assert [_reply_of(each) for each in decision.joins] == [
         ("append and end", 2, 1),
         ("append and end", 4, 1),

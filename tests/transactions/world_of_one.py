@@ -96,7 +96,7 @@ def ask(question: Callable[[], Decision]) -> Decision | int:
 
 
 def changed(decision: Decision) -> Transaction | None:
-    """What the decision makes of the id. One that is fused says two things of it: how it was decided, and completed."""
+    """Return the id's transaction after the decision. A fused one writes two snapshots: decided, and completed."""
     values = [record.value for record in decision.records]
     snapshots = [value.transaction for value in values if isinstance(value, TransactionChanged)]
     assert len(snapshots) <= 1 or snapshots[0].state in DECIDED

@@ -1,7 +1,7 @@
-"""What a transaction that awaits an outside decision answers to every request, cell by cell (spec transactions 10).
+"""Answers of a transaction that awaits an outside decision to every request, cell by cell (spec transactions 10).
 
 Rows are the state found: `2pc` is a participant's open transaction, `prepared` one after PrepareTransaction, `kept` one
-that a newer instance took over. Columns are the identity shown: `client`, who may act; `owner`, who opened the
+that a newer instance took over. Columns are the identity shown: `client`, which may act; `owner`, which opened the
 transaction (the same, unless kept); `between`, an earlier recovery attempt; `higher`; `other id`. Numbers are error
 codes.
 """
@@ -146,7 +146,7 @@ def test_add(version: int, partitions: frozenset[int], row: str, relation: str, 
 
 @pytest.mark.parametrize(("row", "relation", "answer"), cells(ADD_HAS))
 def test_verify(row: str, relation: str, answer: str) -> None:
-    """What the partition asks for a client of version 1."""
+    """Ask what the partition asks for a client of version 1."""
     current = ROWS[row]
     decision = ask(lambda: shard_with(current).decide_verify(ID, shown(relation, current), frozenset({1})))
     assert (0 if isinstance(decision, Decision) else decision) == int(answer)

@@ -54,7 +54,7 @@ def test_database_and_log_agree_after_a_crash_at_every_step(tmp_path: Path, step
             orders += [order] if step in DECIDED else []
             *_, in_database, in_log = run(server, database)
             assert (in_database, in_log) == (f"database {orders}", f"log {orders}"), step
-            # What was lost is ordered again, what is there is not made twice.
+            # A lost order is ordered again, one that is there is not made twice.
             run(server, database, "--order", str(order))
             orders = sorted({*orders, order})
             *_, in_database, in_log = run(server, database)

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class KnownOwner(Protocol):
-    """What a server that waits knows of the lease."""
+    """The lease, as a server that waits knows it."""
 
-    store_id: str | None
+    @property
+    def store_id(self) -> str | None: ...
 
     def owner(self) -> NodeAddress | None: ...
 

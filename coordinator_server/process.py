@@ -282,7 +282,7 @@ class _Process:
         self._front = Switch(waiting.handler)
         await self._listeners.start(self._front, self._answers)
         if self._kafka is not None:
-            await self._kafka.serve(waiting.kafka_endpoints(), waiting.keeper, self._answers)
+            await self._kafka.serve(waiting.kafka_endpoints(), waiting.keeper, waiting.kafka_connections(self._answers))
 
     def _outside(self) -> Outside:
         return Outside(self._quotas, self._origins, self._answers)
@@ -340,6 +340,7 @@ class _Process:
     async def _serve_kafka(self, kafka: KafkaListeners, server: Server) -> None:
         from coordinator_server.kafka_front.endpoints import endpoints_of
         from coordinator_server.kafka_front.front_settings import FrontSettings, alone
+        from coordinator_server.kafka_front.listeners import CoreOfConnections
 
         settings = FrontSettings(
             cluster_id=server.store_id,
@@ -348,10 +349,11 @@ class _Process:
             others=alone if self._lease is None else self._lease.kafka_nodes_that_wait,
         )
         endpoints = endpoints_of(server.core, settings)
+        core = CoreOfConnections(server.answers, server.core.groups.share_records.connection_lost)
         if self._front is None:
-            await kafka.serve(endpoints, server.keeper, self._answers)
+            await kafka.serve(endpoints, server.keeper, core)
         else:
-            kafka.go_on_with(endpoints, server.keeper)
+            kafka.go_on_with(endpoints, server.keeper, core)
         for each in kafka.opened:
             _log.info(
                 "serving_kafka",

@@ -19,9 +19,11 @@ from coordinator_server.grpc_front.wire.waiting import waiting_servicer
 from coordinator_server.metrics.instruments import Readings
 from coordinator_server.settings.config import Config
 from coordinator_server.tracing import TraceExporter
+from coordinator_server.traffic.answer_bytes import AnswerBytes
 
 if TYPE_CHECKING:
     from coordinator_server.kafka_front.kafka_call import ApiEndpoint
+    from coordinator_server.kafka_front.listeners import CoreOfConnections
 
 
 class KnownOwner(Protocol):
@@ -63,6 +65,12 @@ class WaitingServer:
 
         settings = FrontSettings(cluster_id=self._lease.store_id or "")
         return waiting_endpoints(self._server.core, settings, self._lease.store_id, self._lease.kafka_owner)
+
+    def kafka_connections(self, answers: AnswerBytes) -> CoreOfConnections:
+        """Return the parts that know the connections of Kafka's protocol. None of them has a session here to end."""
+        from coordinator_server.kafka_front.listeners import CoreOfConnections
+
+        return CoreOfConnections(answers, lambda _connection: None)
 
 
 def _never(_argument: object) -> NoReturn:

@@ -78,6 +78,8 @@ class Service:
     places: Places
     later: Callable[[int, Callable[[], None]], DueCall]
     """Calls a function after so many milliseconds."""
+    on_lost: Callable[[Connection], None]
+    """Called with each connection that ends."""
 
 
 @dataclass(slots=True, eq=False)
@@ -180,6 +182,7 @@ class KafkaConnection(asyncio.Protocol):
         self._held_out_bytes = 0
         service.callers.forget(self)
         service.callers.left(self._number)
+        service.on_lost(self.connection)
         if not self.closed.done():
             self.closed.set_result(None)
 

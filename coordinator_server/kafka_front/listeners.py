@@ -16,7 +16,7 @@ from itertools import count
 from typing import Final
 
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.ports import AnswerLimit, Levels
+from coordinator_runtime.ports import AnswerLimit, Connection, Levels
 from coordinator_server.addresses import Address, NodeAddress, parse_address
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.idle_sessions import IdleSessions
@@ -79,6 +79,15 @@ class OpenKafkaListener:
         return self.address if advertised is None else parse_address(advertised)
 
 
+@dataclass(frozen=True, slots=True)
+class CoreOfConnections:
+    """Parts of the core that know connections."""
+
+    answer_limit: AnswerLimit
+    on_lost: Callable[[Connection], None]
+    """Called with each connection that ends."""
+
+
 class KafkaListeners:
     """All listeners for Kafka's protocol. On the loop only, except for `numbers`."""
 
@@ -106,10 +115,10 @@ class KafkaListeners:
         for each in self.opened:
             close(each.sockets)
 
-    async def serve(self, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, answer_limit: AnswerLimit) -> None:
+    async def serve(self, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, core: CoreOfConnections) -> None:
         """Serve on all listeners."""
         for each in self.opened:
-            service = self._service(each, endpoints, keeper, answer_limit)
+            service = self._service(each, endpoints, keeper, core)
             self._services.append(service)
             connect = partial(self._connect, service)
             context = None if each.credentials is None else reloading_context(each.credentials)
@@ -117,13 +126,14 @@ class KafkaListeners:
             for entrance in each.entrances:
                 entrance.open(_BACKLOG)
 
-    def go_on_with(self, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper) -> None:
+    def go_on_with(self, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, core: CoreOfConnections) -> None:
         """Give the requests that begin from now on to others, on all listeners. The connections stay."""
         for each in self._services:
             each.endpoints, each.keeper = endpoints, keeper
+            each.answer_limit, each.on_lost = core.answer_limit, core.on_lost
 
     def _service(
-        self, each: OpenKafkaListener, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, answer_limit: AnswerLimit
+        self, each: OpenKafkaListener, endpoints: Mapping[int, ApiEndpoint], keeper: Keeper, core: CoreOfConnections
     ) -> Service:
         options, listener, advertised = self._options, each.listener, each.advertised
         callers = Callers(each.authenticator, listener.principal, options.levels, options.idle)
@@ -139,7 +149,7 @@ class KafkaListeners:
             partial_requests=PartialRequests(),
             begun_requests=BegunRequests(options.begun_bytes_max, options.begun_calls_max, _later),
             unauthenticated_ms_max=AUTHENTICATION_MS_MAX,
-            answer_limit=answer_limit,
+            answer_limit=core.answer_limit,
             abuses=each.abuses,
             open_connections=each.connections,
             places=Places(
@@ -148,6 +158,7 @@ class KafkaListeners:
                 knows_all=each.credentials is None and each.authenticator is None,
             ),
             later=_later,
+            on_lost=core.on_lost,
         )
 
     def _connect(self, service: Service, host: str) -> KafkaConnection:

@@ -120,6 +120,7 @@ def _fetch(request: ShareFetchRequest) -> ShareFetch:
         records_max=0 if request.is_renew_ack else max(0, request.max_records),
         is_strict=request.share_acquire_mode == _RECORD_LIMIT,
         accepted_encodings=_EVERY_ENCODING,
+        ends_with_connection=True,
     )
 
 

@@ -37,7 +37,7 @@ RELEASED_PER_STEP: Final = 32
 
 DEPARTURE_MS: Final = 5_000
 """Longest time that a member may acknowledge after it left (ms), if it kept its session. It covers a repetition of the
-last request. In Kafka the time ends with the connection, or with the locks of the records."""
+last request. A session that ends with its connection may end sooner."""
 
 ShareHold = tuple[ShareKey, Sequence[int]]
 """Acquisitions of one member in a share partition."""

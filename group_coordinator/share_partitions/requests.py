@@ -105,6 +105,8 @@ class ShareFetch(Struct, frozen=True, kw_only=True):
     is_strict: bool = False
     """True if no more than `records_max` may be acquired, even if a batch is taken apart."""
     accepted_encodings: frozenset[Encoding] = ENCODINGS_OF_OLD_READERS
+    ends_with_connection: bool = False
+    """True if a session that begins now ends with the connection of this call."""
 
 
 class ShareFetchResult(Struct, frozen=True):

@@ -22,6 +22,7 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
+    Connection,
     PartitionName,
     Permission,
     ResourceType,
@@ -101,7 +102,8 @@ class SharePartitionService:
                 )
             return fetched.then(self._when_catalog_durable)
 
-        return self._in_session(key, request.session_epoch, go_on)
+        connection = context.connection if request.ends_with_connection else None
+        return self._in_session(key, request.session_epoch, go_on, connection)
 
     def acknowledge(self, request: ShareAcknowledge, context: CallContext) -> Pending[ShareAcknowledgeReply]:
         """Acknowledge records. Errors of the whole request: as `fetch`."""
@@ -127,6 +129,12 @@ class SharePartitionService:
 
         return self._in_session(key, request.session_epoch, go_on)
 
+    def connection_lost(self, connection: Connection) -> None:
+        """End the sessions that end with a connection, and release what their members hold, after their requests that
+        have begun."""
+        for session in self.sessions.of_connection(connection):
+            session.in_turn(partial(self._end, session))
+
     def release_unsent(self, key: MemberKey, name: PartitionName, ranges: Iterable[AcquiredRange]) -> None:
         """Release records of an answer that cannot be sent as a whole."""
         home = self._homes.home(name.topic_id, name.partition)
@@ -140,7 +148,11 @@ class SharePartitionService:
     # Sessions
 
     def _in_session(
-        self, key: MemberKey, epoch: int, go_on: Callable[[ShareSession, ShareSettings], Pending[T]]
+        self,
+        key: MemberKey,
+        epoch: int,
+        go_on: Callable[[ShareSession, ShareSettings], Pending[T]],
+        connection: Connection | None = None,
     ) -> Pending[T]:
         """Go on in the session of a request. A refusal that rests on the state of the group waits until that is on
         disk. A session may outlive the membership: then its acknowledgements count, and it acquires nothing.
@@ -155,7 +167,7 @@ class SharePartitionService:
                 return self._runtime.write(once_durable(self._members.shard_key(key.group_id), refusal))
             settings = self._members.settings(key.group_id)
         if session is None:
-            session = self.sessions.open(key)
+            session = self.sessions.open(key, connection)
         return go_on(session, settings)
 
     # Partitions of a request
@@ -166,17 +178,22 @@ class SharePartitionService:
 
     def _close(self, naming: NamingRequest) -> Pending[RequestedPartitions]:
         """Take in the partitions of the last request of a session. Then end the session, and release what the member
-        still holds; durable with the reply. If a new session has begun meanwhile, that keeps the records."""
+        still holds; durable with the reply."""
         session = naming.session
 
         def end(named: RequestedPartitions) -> tuple[RequestedPartitions, Pending[None]]:
-            if not self.sessions.is_current(session):
-                return named, settled(None)
-            self.sessions.end(session.key)
-            return named, release(self._runtime, *session.key)
+            return named, self._end(session)
 
         ended = session.in_turn(lambda: in_steps(self._runtime, self._naming.steps(naming)).map(end))
         return ended.then(lambda found: found[1].map(lambda _released: found[0]))
+
+    def _end(self, session: ShareSession) -> Pending[None]:
+        """End a session, and release what the member holds. If a new session has begun meanwhile, that keeps the
+        records."""
+        if not self.sessions.is_current(session):
+            return settled(None)
+        self.sessions.end(session.key)
+        return release(self._runtime, *session.key)
 
     def _fetched(
         self,

@@ -1,8 +1,9 @@
 """Share sessions: the partitions that a member fetches from, and the epoch that counts its requests.
 
-They are in memory only. A session ends with its membership, or shortly after a leave that keeps it. Their number has a
-limit, beyond which none is begun. If they have too many partitions, the one ends that was idle for longest. Its member
-begins a new one, and keeps the records that it holds.
+They are in memory only. A session ends with its membership, or shortly after a leave that keeps it. One that was begun
+over Kafka's protocol ends with its connection, too. Their number has a limit, beyond which none is begun. If they have
+too many partitions, the one ends that was idle for longest. Its member begins a new one, and keeps the records that it
+holds.
 
 Source: spec groups 6.2; KIP-932.
 """
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import PartitionName, PartitionRef
+from coordinator_runtime.ports import Connection, PartitionName, PartitionRef
 
 T = TypeVar("T")
 
@@ -39,10 +40,12 @@ class MemberKey(NamedTuple):
 class ShareSession:
     """One session."""
 
-    __slots__ = ("_requests", "key", "next_epoch", "on_end", "partitions")
+    __slots__ = ("_requests", "connection", "key", "next_epoch", "on_end", "partitions")
 
-    def __init__(self, key: MemberKey) -> None:
+    def __init__(self, key: MemberKey, connection: Connection | None = None) -> None:
         self.key = key
+        self.connection = connection
+        """Connection with which the session ends; None if it outlives connections."""
         self.next_epoch = 1
         """Epoch that the next request must name."""
         self.partitions: dict[int, PartitionRef] = {}
@@ -111,6 +114,7 @@ class ShareSessions:
 
     def __init__(self, sessions_max: int, partitions_max: int = PARTITIONS_MAX) -> None:
         self._sessions: dict[MemberKey, ShareSession] = {}
+        self._by_connection: dict[Connection, dict[MemberKey, ShareSession]] = {}
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._partition_count = 0
@@ -118,8 +122,9 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, key: MemberKey) -> ShareSession:
-        """Begin a session in place of any that the member has. Raises Refused SHARE_SESSION_LIMIT_REACHED."""
+    def open(self, key: MemberKey, connection: Connection | None = None) -> ShareSession:
+        """Begin a session in place of any that the member has. With a connection it is one of `of_connection`. Raises
+        Refused SHARE_SESSION_LIMIT_REACHED."""
         self.end(key)
         if len(self._sessions) >= self._sessions_max:
             raise Refused(
@@ -127,8 +132,14 @@ class ShareSessions:
                 f"there are {self._sessions_max} share sessions, which is all this server takes "
                 "(group_share_sessions_max): try again when members have left",
             )
-        session = self._sessions[key] = ShareSession(key)
+        session = self._sessions[key] = ShareSession(key, connection)
+        if connection is not None:
+            self._by_connection.setdefault(connection, {})[key] = session
         return session
+
+    def of_connection(self, connection: Connection) -> list[ShareSession]:
+        """Return the sessions that end with a connection."""
+        return [*self._by_connection.get(connection, {}).values()]
 
     def take(self, key: MemberKey, epoch: int) -> ShareSession:
         """Return the session of a request with this epoch, which is used up then. The final epoch leaves the session to
@@ -172,6 +183,7 @@ class ShareSessions:
         if session is not None:
             self._partition_count -= len(session.partitions)
             session.partitions.clear()
+            self._leave_connection(session)
             session.end_waits()
 
     def keep_for_acknowledgements(self, key: MemberKey) -> bool:
@@ -181,6 +193,14 @@ class ShareSessions:
             return False
         session.end_waits()
         return True
+
+    def _leave_connection(self, session: ShareSession) -> None:
+        if session.connection is None:
+            return
+        others = self._by_connection[session.connection]
+        del others[session.key]
+        if not others:
+            del self._by_connection[session.connection]
 
     def is_current(self, session: ShareSession) -> bool:
         """Return True until the session ends."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from coordinator_protocol.methods import METHODS, Method
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Levels
+from coordinator_runtime.ports import Connection, Levels
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.kafka_front.abuses import Abuses
 from coordinator_server.kafka_front.apis import APIS, ApiKey
@@ -107,6 +107,7 @@ class Line:
         self.abuses = Abuses(self.clock)
         self.callers = Callers(authenticator, levels=levels)
         self.timers: list[HandTimer] = []
+        self.lost: list[Connection] = []
         self.begun: list[tuple[Any, KafkaExchange, Pending[Any]]] = []
         served = {ApiKey.HEARTBEAT: ApiHandler(self._serve, _refused)} if handlers is None else handlers
         self.service = Service(
@@ -129,6 +130,7 @@ class Line:
             open_connections={},
             places=Places(self.clock, connections_max, knows_all=authenticator is None),
             later=self._later,
+            on_lost=self.lost.append,
         )
         self._connections = 0
         self.gatekeeper.open()

@@ -189,6 +189,7 @@ async def test_a_connection_that_ends_releases_the_answers_that_it_did_not_take(
     line.send(heartbeat(1))
     line.connection.connection_lost(ConnectionResetError())
     assert line.answers.held_bytes == 0
+    assert line.lost == ["kafka-1"]
 
 
 @pytest.mark.parametrize(

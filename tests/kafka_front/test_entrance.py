@@ -18,7 +18,7 @@ import uvloop
 
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.kafka_front.apis import ApiKey
-from coordinator_server.kafka_front.listeners import KafkaListeners, KafkaOptions
+from coordinator_server.kafka_front.listeners import CoreOfConnections, KafkaListeners, KafkaOptions
 from coordinator_server.listeners import UNAUTHENTICATED, Identities, KafkaListener
 from coordinator_server.security.authentication import NameRule, NameSource
 from coordinator_server.security.tls import ClientAuth
@@ -101,7 +101,7 @@ async def serving(
         clock, KafkaOptions(1, 1 << 20, connections_max, begun_bytes_max=1 << 25, begun_calls_max=2_048)
     )
     listeners.open([listener], identities)
-    await listeners.serve(line.service.endpoints, line.gatekeeper, line.answers)
+    await listeners.serve(line.service.endpoints, line.gatekeeper, CoreOfConnections(line.answers, line.lost.append))
     served = Served(listeners, line)
     try:
         yield served

@@ -35,7 +35,7 @@ from coordinator_server.kafka_front.outgoing import Outgoing
 from tests.groups.share_partitions.pictures import picture
 from tests.harness.group_world import group_world
 from tests.harness.groups import GROUP
-from tests.harness.kafka_caller import KafkaCaller
+from tests.harness.kafka_caller import CALLER, KafkaCaller
 from tests.harness.share_consumers import ACCEPT, REJECT, RELEASE, RENEW, alter_shares
 from tests.harness.share_groups import ShareMember
 from tests.harness.share_partitions import Shares
@@ -65,13 +65,18 @@ def fetched(world: World, epoch: int, *acks: tuple[int, int, tuple[int, ...]], v
     return KafkaCaller(world).call(ApiKey.SHARE_FETCH, version, request)
 
 
-def acknowledged(world: World, epoch: int, *acks: tuple[int, int, tuple[int, ...]]) -> Any:
+def acknowledge(
+    world: World, epoch: int, *acks: tuple[int, int, tuple[int, ...]]
+) -> acknowledging.ShareAcknowledgeRequest:
     partition = acknowledging.AcknowledgePartition(0, tuple(acknowledging.AcknowledgementBatch(*each) for each in acks))
     topics = (acknowledging.AcknowledgeTopic(topic_id(world), (partition,)),) if acks else ()
-    request = acknowledging.ShareAcknowledgeRequest(
+    return acknowledging.ShareAcknowledgeRequest(
         group_id=GROUP, member_id="m", share_session_epoch=epoch, topics=topics
     )
-    return KafkaCaller(world).call(ApiKey.SHARE_ACKNOWLEDGE, 2, request)
+
+
+def acknowledged(world: World, epoch: int, *acks: tuple[int, int, tuple[int, ...]]) -> Any:
+    return KafkaCaller(world).call(ApiKey.SHARE_ACKNOWLEDGE, 2, acknowledge(world, epoch, *acks))
 
 
 def partition_of(response: Any) -> Any:
@@ -131,6 +136,32 @@ def test_sessions_have_kafkas_codes(world: World) -> None:
     assert acquired(fetched(world, 2)) == []
     assert acknowledged(world, -1).error_code == ErrorCode.NONE
     assert picture(Shares(world, "t-0", GROUP).state) == "0: .1 .1 .1 .1 .1"
+
+
+def test_a_session_ends_with_its_connection(world: World) -> None:
+    fetched(world, 0)
+    shares = world.inside.core.groups.share_records
+    shares.connection_lost("kafka-2")
+    assert acknowledged(world, 1, (0, 1, (ACCEPT,))).error_code == ErrorCode.NONE
+    begun = KafkaCaller(world).begin(ApiKey.SHARE_ACKNOWLEDGE, 2, acknowledge(world, 2, (2, 2, (ACCEPT,))))
+    shares.connection_lost(CALLER.connection)
+    world.settle()
+    assert partition_of(begun.result()).error_code == ErrorCode.NONE
+    assert picture(Shares(world, "t-0", GROUP).state) == "3: .1 .1"
+    assert fetched(world, 3).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert acquired(fetched(world, 0)) == [(3, 4, 2)]
+
+
+def test_a_session_that_was_begun_again_ends_with_its_own_connection(world: World) -> None:
+    fetched(world, 0)
+    request = ShareFetchRequest(group_id=GROUP, member_id="m", share_session_epoch=0, min_bytes=1, max_records=500)
+    KafkaCaller(world).call(ApiKey.SHARE_FETCH, 2, request, connection="kafka-2")
+    shares = world.inside.core.groups.share_records
+    shares.connection_lost(CALLER.connection)
+    assert acknowledged(world, 1, (0, 1, (ACCEPT,))).error_code == ErrorCode.NONE
+    shares.connection_lost("kafka-2")
+    world.settle()
+    assert picture(Shares(world, "t-0", GROUP).state) == "2: .1 .1 .1"
 
 
 def test_records_that_cannot_be_sent_are_released(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,14 +33,15 @@ class Attention:
 async def overview(asked: PageRequest) -> PageView:
     """Show the state of the server at a glance."""
     source = asked.source
-    (limits, shards, rates, events), (open_ids, blocked, hanging, backups) = await asyncio.gather(
-        asyncio.gather(source.limits(), source.shards(), source.rates(), source.events(SHOWN_MAX)),
-        asyncio.gather(
-            source.transactions(limit=SHOWN_MAX, states=OPEN_STATES),
-            source.blocked_partitions(1_000),
-            source.hanging(),
-            source.backups(),
-        ),
+    # One after the other: the server begins with all calls of a message in one turn of its loop.
+    limits, shards, rates, events = await asyncio.gather(
+        source.limits(), source.shards(), source.rates(), source.events(SHOWN_MAX)
+    )
+    open_ids, blocked, hanging, backups = await asyncio.gather(
+        source.transactions(limit=SHOWN_MAX, states=OPEN_STATES),
+        source.blocked_partitions(1_000),
+        source.hanging(),
+        source.backups(),
     )
     held_up = [each for each in blocked.value or () if each.blocker is not None and each.blocker.age_ms >= OLD_MS]
     attention = [

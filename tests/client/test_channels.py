@@ -330,7 +330,7 @@ async def test_a_bulk_answer_that_cannot_be_used_is_lost(open_channel: OpenChann
 
 
 class Hanging:
-    """A server that never answers, and notes who waits."""
+    """A server that never answers, and counts the calls that wait."""
 
     def __init__(self) -> None:
         self.waiting = 0

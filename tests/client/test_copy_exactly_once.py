@@ -25,7 +25,7 @@ PROGRAM = ROOT / "examples" / "copy_exactly_once.py"
 FLIGHTS = 1_000
 KILLS = 12
 KILLS_OF_SERVER = frozenset({7})
-"""After which kills of a copier the server is killed too."""
+"""Kills of a copier after which the server is killed too."""
 LOOKS_MAX = 10_000
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Whatever the network does: a transaction the client calls committed is visible whole and once, one it calls aborted
+"""Faults of the network: a transaction the client calls committed is visible whole and once, one it calls aborted
 is not visible, and one it calls unknown is one or the other.
 
 A seed fixes everything; a failure names it, and `explore(seed)` repeats it.

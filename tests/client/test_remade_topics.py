@@ -1,4 +1,4 @@
-"""A topic is deleted and made again under who reads it: whether it is the same, its id says and not its name."""
+"""A topic is deleted and made again under its readers: its id says if it is the same, and not its name."""
 
 from __future__ import annotations
 

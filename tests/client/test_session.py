@@ -1,4 +1,5 @@
-"""The session as a client has it: what goes together, what belongs to whom, and what a broken stream means."""
+"""The session as a client has it: the calls of one message, the owner of each answer, and the effect of a broken
+stream."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def crowd_at(server: Server, producers: int, *, are_one_message: bool = False, s
     ("rate", "refused_max"), [(100_000, 0.2), (1_000_000, 0.4), (20_000_000, 0.2)], ids=["low", "middle", "high"]
 )
 def test_a_crowd_uses_its_rate_and_is_hardly_refused(rate: int, refused_max: float, are_one_message: bool) -> None:
-    """When all calls went on at the end of a pause, 806 of 898 calls at the low rate were refused, and 1,329 of 2,249
+    """With all going on at the end of a pause, 806 of 898 calls at the low rate were refused, and 1,329 of 2,249
     at the middle one. The higher rates leave less time between two calls than an answer needs."""
     server = Server(rate, SIZE)
     crowd = crowd_at(server, 64, are_one_message=are_one_message)

@@ -52,7 +52,7 @@ from txn_coordinator.state import Identity
 LATE_MS: Final = 300
 PATIENCE_MS: Final = 60_000
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
-NOBODY = Identity(-1, -1)
+NO_PRODUCER = Identity(-1, -1)
 CALLER = CallContext(client_id="test", request_id=b"r" * 16)
 T0 = PartitionName("t", b"", 0)
 
@@ -67,7 +67,7 @@ class Filled(ObservedWorld):
         for number in range(12):
             self.tick(1)
             self.transaction("old", f"value {number}", ABORT if number % 4 == 1 else COMMIT)
-            self.produce(None, NOBODY, "t-0", [f"plain {number}"], sequence=-1)
+            self.produce(None, NO_PRODUCER, "t-0", [f"plain {number}"], sequence=-1)
         self.commit_all()
 
     def _payload(self, _topic: str, values: Sequence[str]) -> bytes:
@@ -239,7 +239,7 @@ def test_a_pass_of_compaction_waits_for_the_store_and_nothing_else_does() -> Non
     late = world(LATE_MS, compaction_interval_ms=1_000)
     late.create_topic("c", 1, config={"cleanup_policy": "compact"})
     for number in range(9):
-        late.produce(None, NOBODY, "c-0", [f"value {number}"], sequence=-1)
+        late.produce(None, NO_PRODUCER, "c-0", [f"value {number}"], sequence=-1)
         late.commit_all()
     compaction = late.inside.core.log.compaction
     assert compaction is not None

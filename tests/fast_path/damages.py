@@ -167,7 +167,7 @@ def _read_partition(request: Any) -> None:
 
 
 def _read_topics(request: Any) -> list[group_pb2.TopicOffsets]:
-    """Those whose offsets come with records."""
+    """Return the topics whose offsets come with records."""
     return [topic for group in getattr(request, "groups", []) for topic in group.topics]
 
 

@@ -92,7 +92,7 @@ PERMISSIONS = {
 
 
 class Without(AllowAll):
-    """Everybody may do everything but this with groups."""
+    """Allows every caller everything but this permission on groups."""
 
     def __init__(self, missing: Permission) -> None:
         self._missing = missing

@@ -184,7 +184,7 @@ def slow_world(**config: Any) -> World:
     return group_world(group_config=replace(KAFKA, **(short | config)))
 
 
-# Everybody at once
+# All kinds of groups at once
 
 TICK_MS = 1_000
 """Everything happens at whole ticks, so that timers of all kinds fall due together."""

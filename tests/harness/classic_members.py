@@ -66,7 +66,7 @@ def protocols(*names: str, metadata: bytes | None = None) -> list[tuple[str, byt
 
 @dataclass(frozen=True, slots=True)
 class ClassicGroups:
-    """The classic groups of a world, and who is in them."""
+    """The classic groups of a world, and their members."""
 
     world: World
 

@@ -1,4 +1,4 @@
-"""In which combinations of choices the servers of tests run, so that any two choices meet: pairwise.
+"""Combinations of choices for the servers of tests, in which any two choices meet: pairwise.
 
 A server may use the fast path or not, end transactions in one batch or in two phases, run on either transport, and on
 the lowest or the newest libraries that we promise to work with. All sixteen combinations would be too many to run. In
@@ -58,7 +58,7 @@ class Combination:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """By which variables servers hear of it."""
+        """Variables that give the combination to servers."""
         return {
             LANE_VARIABLE: str(self.lane).lower(),
             TWO_PHASE_VARIABLE: self.two_phase,

@@ -1,7 +1,11 @@
 """Consumers as the tests speak of them: each remembers its answers, as a client does.
 
-world = group_world() first, second = world.consumers.members("first", "second") first.joins("foo", "bar")
-second.joins("foo") first.beats() # asked to give something up first.acknowledges() # says that it did
+world = group_world()
+first, second = world.consumers.members("first", "second")
+first.joins("foo", "bar")
+second.joins("foo")
+first.beats()                          # asked to give something up
+first.acknowledges()                   # says that it did
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ def partition_set(partitions: Iterable[tuple[str, int]]) -> group_pb2.PartitionS
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroups:
-    """The consumer groups of a world, and who is in them."""
+    """The consumer groups of a world, and their members."""
 
     world: World
 

@@ -1,4 +1,4 @@
-"""A server that goes by rules of who may do what."""
+"""A server that goes by rules of access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that goes by ACLs without asking who calls: everybody is User:ANONYMOUS, and a superuser or not as the
+"""A server that goes by ACLs without authentication: every caller is User:ANONYMOUS, and a superuser or not as the
 environment says. `ServerProcess(directory, module="tests.harness.guarded_server", environment={SUPER_USERS: ...})`."""
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ class WorldOptions:
     shard_count: int = 2
     runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
     expiration_ms: int = EXPIRATION_MS
-    """After how long an idle transactional id is forgotten."""
+    """Time after which an idle transactional id is forgotten."""
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
-    """After how long a partition forgets an idle producer."""
+    """Time after which a partition forgets an idle producer."""
     index_interval_batches: int = PartitionConfig().index_interval_batches
     """Number of rows of a log that make a stretch."""
     retention: Retention = KEEP_ALL

@@ -72,7 +72,7 @@ class FakeShareStates:
 
 @dataclass
 class ShareGroups:
-    """The share groups of a world, and who is in them."""
+    """The share groups of a world, and their members."""
 
     world: World
     states: FakeShareStates

@@ -148,7 +148,7 @@ class Sinks:
         return [value for partition in partitions or ("t-0", "t-1") for value in self.world.read(partition).values]
 
     def refusal(self, pending: Pending[Any]) -> ErrorCode:
-        """With which code a call is refused."""
+        """Return the code with which a call is refused."""
         try:
             answer = self.answer(pending)
         except Refused as refused:

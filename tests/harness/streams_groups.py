@@ -1,8 +1,12 @@
 """Streams groups as the tests speak of them: each member remembers its answers, as a client does.
 
-streams = streams_groups() first, second = streams.members("first", "second") first.joins(WORDS) second.joins(WORDS)
-streams.starts() # the delay of the first target passes first.beats() # learns its tasks first.gives_up() # says that it
-has no more than that
+streams = streams_groups()
+first, second = streams.members("first", "second")
+first.joins(WORDS)
+second.joins(WORDS)
+streams.starts()                       # the delay of the first target passes
+first.beats()                          # learns its tasks
+first.gives_up()                       # says that it has no more than that
 """
 
 from __future__ import annotations
@@ -164,7 +168,7 @@ class StreamsMember:
 
 @dataclass
 class StreamsGroups:
-    """The streams groups of a world, and who is in them."""
+    """The streams groups of a world, and their members."""
 
     world: World
 

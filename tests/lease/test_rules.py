@@ -54,7 +54,7 @@ def watching(bucket: Bucket, now_ms: int) -> LeaseState:
     return bucket.next(LeaseState(B, TTL_MS), now_ms)
 
 
-def test_the_first_server_claims_a_lease_that_nobody_had(bucket: Bucket, held: LeaseState) -> None:
+def test_the_first_server_claims_a_lease_without_an_owner(bucket: Bucket, held: LeaseState) -> None:
     assert held.standing is Standing.HOLDING
     assert bucket.found is not None
     assert bucket.found[0] == OwnerLease(A, term=1, ttl_ms=TTL_MS, counter=1)

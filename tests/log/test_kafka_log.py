@@ -1,4 +1,5 @@
-"""Kafka's batches in the log: stored as they were sent, checked as others are, and kept from who cannot read them."""
+"""Kafka's batches in the log: stored as they were sent, checked as others are, and kept from readers that cannot read
+them."""
 
 from __future__ import annotations
 

@@ -310,7 +310,7 @@ def test_a_fetch_says_where_everything_is(driven: DrivenLog) -> None:
 
 @pytest.mark.parametrize(("level", "end"), [(0, 0), (1, 0), (2, 2)])
 def test_kafkas_numbers_of_isolation_never_show_what_is_not_committed(driven: DrivenLog, level: Any, end: int) -> None:
-    """Kafka's 0 is READ_UNCOMMITTED: here that is committed, too, because it is what those send who say nothing."""
+    """Kafka's 0 is READ_UNCOMMITTED: here that is committed, too, because callers that name none send it."""
     driven.append(Batch(transactional(), 0, count=2))
     query = log_pb2.OffsetQuery(topic=TOPIC, timestamp_ms=-1)
     listed = call(driven, log_pb2.ListOffsetsRequest(isolation_level=level, partitions=[query])).results[0]

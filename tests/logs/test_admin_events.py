@@ -1,4 +1,4 @@
-"""One line per administrative act, with who did it; and one for what only an administrator can mend."""
+"""One line per administrative act, with its principal; and one for each fault that only an administrator can mend."""
 
 from __future__ import annotations
 

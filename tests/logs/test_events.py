@@ -1,4 +1,4 @@
-"""One line per fence, timeout, administrative act and slow commit, with whom it befell and who did it."""
+"""One line per fence, timeout, administrative act and slow commit, with the client concerned and the cause."""
 
 from __future__ import annotations
 

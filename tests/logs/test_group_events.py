@@ -1,4 +1,4 @@
-"""One line for everybody who joins or goes, every rebalance, and what becomes of groups and their offsets."""
+"""One line for each member that joins or goes, every rebalance, and the fates of groups and their offsets."""
 
 from __future__ import annotations
 

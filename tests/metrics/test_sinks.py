@@ -16,7 +16,7 @@ OLDEST = "txn_sink_oldest_sealed_age_seconds"
 
 
 def counted(world: ObservedWorld, name: str) -> dict[str, float]:
-    """What is not zero of a metric, by its label."""
+    """Return the values of a metric that are not zero, by its label."""
     return {label: value for (label,), value in world.non_zero(name).items()}
 
 

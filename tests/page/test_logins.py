@@ -1,4 +1,4 @@
-"""Logins with tokens and certificates: who sees what, and what ends a login."""
+"""Logins with tokens and certificates: the view of each principal, and the end of a login."""
 
 from __future__ import annotations
 

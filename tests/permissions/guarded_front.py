@@ -54,7 +54,7 @@ class Names:
     id: str = "hidden-till"
     """A transactional id with an open transaction in the topic and with an offset of the group."""
     prepared: str = "hidden-bank"
-    """One whose transaction is prepared."""
+    """A transactional id whose transaction is prepared."""
     group: str = "unseen-readers"
     """A group that only has offsets."""
     consumers: str = "unseen-consumers"

@@ -1,5 +1,5 @@
-"""Every procedure with no, with partial and with full rights: who may not changes nothing and learns nothing, who may
-is served, and no right stands in for another."""
+"""Every procedure with no, with partial and with full rights: a caller without a right changes nothing and learns
+nothing, one with it is served, and no right stands in for another."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ HARMLESS: Final = {
     "TIMESTAMP_TYPE_CREATE_TIME",
     "ACKNOWLEDGE_TYPE_GAP",
 }
-"""First values that are the usual case, so that who says nothing says the right thing."""
+"""First values that are the usual case, so that a field left out means the right thing."""
 NEVER_UNSET: Final = {"STREAMS_STATUS_CODE_STALE_TOPOLOGY"}
 """First values with Kafka's number 0, in elements of lists: a caller that means nothing sends no element."""
 OF_TIME: Final = re.compile(r"(?:^|_)(?:timeout|interval|delay|duration|age|lease|wait|timestamp|throttle)$")

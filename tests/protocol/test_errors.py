@@ -124,7 +124,7 @@ def test_membership_is_renewed_only_on_the_word_of_a_group() -> None:
 @pytest.mark.parametrize(
     ("method", "code", "expected"),
     [
-        # The coordinator knows who is newer; a partition does not.
+        # The coordinator knows which one is newer; a partition does not.
         (Method.PRODUCE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorClass.ABORT),
         (Method.END_TXN, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorClass.FENCED),
         (Method.ADD_PARTITIONS_TO_TXN, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorClass.FENCED),

@@ -1,4 +1,4 @@
-"""For whom transactional ids and open transactions count, and how long."""
+"""The principals for which transactional ids and open transactions count, and how long."""
 
 from __future__ import annotations
 

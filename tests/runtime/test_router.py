@@ -1,4 +1,4 @@
-"""From an id to its shard: one way, the same for everybody who asks."""
+"""The way from an id to its shard: one way, the same for all callers."""
 
 from __future__ import annotations
 

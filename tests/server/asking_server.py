@@ -1,4 +1,4 @@
-"""A server that asks its callers who they are, in this process, and the tokens and calls of its callers."""
+"""A server with authentication, in this process, and the tokens and calls of its callers."""
 
 from __future__ import annotations
 

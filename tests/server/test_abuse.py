@@ -1,6 +1,6 @@
-"""A server as it would stand in a network, with TLS and callers who are asked who they are, and what strangers and a
-known caller can do to it: garbage, floods, bombs, masses of everything. Each time its memory stays bounded, others go
-on committing, nothing of it fails by a defect, and the compiled transport counts and tells what it refused.
+"""A server as it would stand in a network, with TLS and authentication, and what strangers and a known caller can do to
+it: garbage, floods, bombs, masses of everything. Each time its memory stays bounded, others go on committing, nothing
+of it fails by a defect, and the compiled transport counts and tells what it refused.
 
 What they cost the others in time is measured by `python -m bench.exhaustion --tls`.
 """

@@ -1,4 +1,4 @@
-"""Callers on a listener that asks who they are: their principals, open sessions, and calls of strangers."""
+"""Callers on a listener with authentication: their principals, open sessions, and calls of strangers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dispatcher and admission: bytes in, bytes out, and who is let in."""
+"""The dispatcher and admission: bytes in, bytes out, and the calls that are let in."""
 
 from __future__ import annotations
 

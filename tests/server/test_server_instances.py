@@ -172,7 +172,7 @@ async def test_no_other_program_can_share_the_port_of_a_single_entrance() -> Non
 
 async def test_every_connection_finds_health_and_reflection() -> None:
     async with serve(has_reflection=True) as served:
-        # More than share the port: the system chooses who of them takes a connection.
+        # More than share the port: the system chooses which of them takes a connection.
         for _ in range(4 * INSTANCES_MAX):
             async with another_connection(served.port) as channel:
                 await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())

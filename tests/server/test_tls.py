@@ -1,4 +1,4 @@
-"""TLS on a listener: what a stranger sees, who is kept out, and what connections get after a rotation."""
+"""TLS on a listener: the view of a stranger, the callers kept out, and the effect of a rotation on connections."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def version_spoken(port: int, authority: Authority, only: ssl.TLSVersion) -> str
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(authority.ca_file)
     context.set_alpn_protocols(["h2"])
-    # Whatever this machine's library still knows, so that the refusal is the server's.
+    # Any cipher that this machine's library still knows, so that the refusal is the server's.
     context.set_ciphers("ALL:@SECLEVEL=0")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -331,7 +331,7 @@ async def test_every_connection_after_a_rotation_gets_the_new_certificate(
         kept = listeners.first.credentials
         assert kept is not None
         kept.look()
-        # More than share the port: the system chooses who of them takes a connection.
+        # More than share the port: the system chooses which of them takes a connection.
         for _ in range(4 * INSTANCES_MAX):
             assert await asyncio.to_thread(ssl.get_server_certificate, address) != old
 

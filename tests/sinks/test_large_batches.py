@@ -116,7 +116,8 @@ def test_ten_thousand_micro_batches_leave_nothing_but_what_they_wrote() -> None:
     for family in WRITTEN:
         of_ten = second.written[family] - first.written[family]
         assert late.written[family] - first.written[family] == of_ten * (MICRO_BATCHES - 10) // 10, family
-    # One row in the log for each batch of records and each marker, and one outcome for whom readers must leave out.
+    # One row in the log for each batch of records and each marker, and one outcome for each producer that readers must
+    # leave out.
     assert second.written[Family.LOG] - first.written[Family.LOG] == 10 * 6
     assert second.written[Family.ABORTED] - first.written[Family.ABORTED] == 10
     rows = late.rows - early.rows

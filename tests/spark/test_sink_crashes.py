@@ -38,7 +38,7 @@ def copy(spark: SparkSession, topics: Topics, tmp_path: Path) -> Copying:
 
 Death = tuple[str, Rule, set[str]]
 DEATHS: list[Death] = [
-    # After which step, and how the members stand that are left.
+    # Step after which the write dies, and the states of the members that are left.
     ("JoinBatch", never_answered, {"open"}),
     ("Produce", never_answered, {"open"}),
     ("SealMember", never_answered, {"sealed"}),

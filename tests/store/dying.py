@@ -88,7 +88,7 @@ _Died: Final = 77
 _LARGE: Final = range(2, 8)
 """Groups with a large row."""
 _LOST: Final = range(5, 8)
-"""Those whose values lie in the segment that is lost at the end."""
+"""Groups whose values lie in the segment that is lost at the end."""
 _LAST_VERSION: Final = 10
 
 

@@ -27,7 +27,7 @@ ELSEWHERE = {
     ): "on a thread of its own; what is left goes at the next start, as a file does in the story",
     ("segments.py", "_write_all"): "the rest of a short write: tests/store/test_segments.py",
 }
-"""Functions with a step that the story does not come to, and who does."""
+"""Functions with a step outside the story, and the place that covers it."""
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,11 @@
-"""Words: the glossary has each of them once, and what documents a name says what that is."""
+"""Words: the glossary has each of them once, and a docstring begins with the thing that it describes."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,17 @@ AT_MOST: Final = {
     "over_25": 37,
     "over_35": 2,
 }
-"""What `python -m scripts.words` may count in all packages together. A number only ever goes down."""
+"""Upper limits of the counts of `python -m scripts.words`, over all packages. A number only ever goes down."""
+CLAUSES_TOO: Final = frozenset({"Whether", "When", "Whatever", "Told", "Nobody", "Somebody"})
+"""Openings that docstrings of tests may not have, beside those that `scripts.words` counts as clauses."""
+TESTS_WITH_CLAUSES: Final = (
+    *("tests/kafka_clients/", "tests/kafka_front/", "tests/lease/", "tests/simulation/", "tests/slate/"),
+    *("tests/groups/share_partitions/", "tests/client/test_interrupted_share_consumer.py"),
+    "tests/server/test_observation.py",
+)
+"""Folders and modules of tests in which docstrings may begin with a clause still."""
+CLAUSES_IN_TESTS_MAX: Final = 116
+"""Upper limit of the number of those docstrings. It only ever goes down."""
 GLOSSARY_ROWS_MAX: Final = 40
 ROW = re.compile(r"^\| ([a-z][^|]*?) \|", re.MULTILINE)
 
@@ -56,12 +67,41 @@ def test_whole_sentences_and_words_that_only_begin_alike_pass() -> None:
 @judges_modules
 def dangling(module: ast.Module) -> list[tuple[int, str]]:
     """Return line and text of every string statement that begins with half a sentence."""
-    strings = (
-        (node.lineno, node.value.value)
-        for node in ast.walk(module)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    )
-    return [(line, text) for line, text in strings if text.startswith(tuple(f"{word} " for word in DANGLING))]
+    return [(line, text) for line, text in strings(module) if text.startswith(tuple(f"{word} " for word in DANGLING))]
+
+
+def strings(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every string statement: docstrings, and the strings below fields and constants."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+@judges_modules
+def clauses(module: ast.Module) -> list[tuple[int, str]]:
+    """Return line and text of every string statement that begins with a clause in place of a noun."""
+    return [(line, text) for line, text in strings(module) if begins_with_clause(a_docstring(text))]
+
+
+def begins_with_clause(docstring: Prose) -> bool:
+    return docstring.opens_with_clause or docstring.first_word in CLAUSES_TOO
+
+
+def test_no_docstring_of_tests_begins_with_a_clause() -> None:
+    found = clauses_in_tests()
+    cleaned = [each for each in found if not each.startswith(TESTS_WITH_CLAUSES)]
+    assert cleaned == [], "say what it is by a noun, or what it does by an imperative"
+    assert len(found) <= CLAUSES_IN_TESTS_MAX
+
+
+def clauses_in_tests() -> list[str]:
+    """Return place and text of each docstring in tests/ that begins with a clause."""
+    return [
+        f"{shown(path)}:{line}: {text}"
+        for path, lines in found_by(clauses).items()
+        for line, text in lines
+        if path.is_relative_to(ROOT / "tests")
+    ]
 
 
 def test_the_prose_reads_no_worse_than_it_did() -> None:
@@ -90,6 +130,12 @@ def a_docstring(text: str) -> Prose:
 )
 def test_a_clause_in_place_of_a_noun_is_found(text: str, *, expected: bool) -> None:
     assert a_docstring(text).opens_with_clause is expected
+
+
+@pytest.mark.parametrize("text", ["What is left.", "Whether it is so.", "Told if it fails.", "Nobody has joined."])
+def test_a_clause_is_found_in_every_docstring(text: str) -> None:
+    source = f'"""A module."""\nclass One:\n    """One."""\n    size: int\n    """{text}"""\n'
+    assert clauses(ast.parse(source)) == [(5, text)]
 
 
 def test_sentences_are_counted_by_their_words() -> None:

@@ -147,7 +147,7 @@ async def test_what_is_wrong_with_each_partition_is_said_of_it(server: InProcess
 
 @pytest.mark.parametrize("key_type", [0, 2, 4, -1])
 async def test_a_key_of_no_type_has_no_coordinator(server: InProcessServer, key_type: int) -> None:
-    """Kafka's 0 is a group: here it is what those send who forget it, be it for a transactional id."""
+    """Kafka's 0 is a group: here callers that forget it send it, be it for a transactional id."""
     stub = transaction_pb2_grpc.TransactionServiceStub(server.channel)
     request = transaction_pb2.FindCoordinatorRequest(key_type=key_type, keys=["known"])  # type: ignore[arg-type]
     (found,) = (await stub.FindCoordinator(request)).coordinators

@@ -212,7 +212,7 @@ def test_every_state_answers_every_request(before: Transaction, question: Questi
 
 
 def _check_steps(before: Transaction, after: Transaction, decision: Decision) -> None:
-    """Whatever was decided in one operation, each step of it is a legal one."""
+    """Assert that each step decided in one operation is a legal one."""
     steps = steps_in(decision)
     assert (steps[0].before, steps[-1].after) == (before, after)
     for step in steps:

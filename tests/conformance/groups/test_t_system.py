@@ -97,7 +97,7 @@ def test_a_member_that_never_gives_up_delays_only_the_partitions_it_holds() -> N
     held = silent.assigned
     assert len(silent.beats().assignment.topics[0].partitions) == 1
     world.consumers.quiet(*crowd)
-    # Everybody is as far as can be: what is not held by the silent one is with whom it is meant for.
+    # All members are as far as they can be: each has its target, but for the partitions that the silent one holds.
     group = world.consumers.group()
     for member in crowd:
         target = {("foo", number) for numbers in group.target(member.member_id).values() for number in numbers}

@@ -1,4 +1,4 @@
-"""D. Completion: markers from elsewhere, and whom they fence."""
+"""D. Completion: markers from elsewhere, and the producers that they fence."""
 
 from __future__ import annotations
 

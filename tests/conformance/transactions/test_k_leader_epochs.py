@@ -1,4 +1,5 @@
-"""K. Leader epochs: who names what it has read is never shown something else at the same offsets (KIP-320)."""
+"""K. Leader epochs: a reader that names the epoch of its last record is never shown others at the same offsets
+(KIP-320)."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class Churn:
         assert bool(members) or group.state in (ClassicState.EMPTY, ClassicState.PREPARING_REBALANCE)
 
     def check_timers(self, group: ClassicGroup) -> None:
-        """I12, and the other way round: everybody who could be gone is watched."""
+        """I12, and the other way round: every member that could be gone is watched."""
         timers = self.world.inside.runtime.timers
         assert not timers._staged, "everything is durable"
         for member_id in self.ids | group.members.keys():

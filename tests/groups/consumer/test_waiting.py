@@ -1,4 +1,4 @@
-"""Heartbeats that wait for news: who hears of what, and when."""
+"""Heartbeats that wait for news: the members that get it, and when."""
 
 from __future__ import annotations
 

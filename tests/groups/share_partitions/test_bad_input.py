@@ -58,7 +58,7 @@ PARTITIONS: dict[str, tuple[list[Any], ErrorCode]] = {
 
 @pytest.mark.parametrize("why", PARTITIONS)
 @pytest.mark.parametrize("by_fetch", [True, False])
-def test_partitions_that_nobody_can_mean_refuse_the_request_and_use_up_no_epoch(why: str, *, by_fetch: bool) -> None:
+def test_impossible_partitions_refuse_the_request_and_use_up_no_epoch(why: str, *, by_fetch: bool) -> None:
     world, consumer = group()
     partitions, expected = PARTITIONS[why]
     make = share_pb2.ShareFetchRequest if by_fetch else share_pb2.ShareAcknowledgeRequest
@@ -78,7 +78,7 @@ def test_partitions_that_nobody_can_mean_refuse_the_request_and_use_up_no_epoch(
         ("none", "a", ErrorCode.SHARE_SESSION_NOT_FOUND),
     ],
 )
-def test_names_of_nobody(group_id: str, member_id: str, expected: ErrorCode, *, by_fetch: bool) -> None:
+def test_names_without_a_group_or_member(group_id: str, member_id: str, expected: ErrorCode, *, by_fetch: bool) -> None:
     world, _consumer = group()
     make = share_pb2.ShareFetchRequest if by_fetch else share_pb2.ShareAcknowledgeRequest
     assert code(answer(world, make(group_id=group_id, member_id=member_id, session_epoch=1))) is expected

@@ -112,7 +112,7 @@ def test_members_of_a_group_of_another_kind_are_not_joined_and_an_empty_one_is_r
     assert code(consumer.joins("foo")) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_takes_no_other_member() -> None:
     streams = streams_groups(streams_size_max=1)
     streams.member("first").joins()
     assert code(streams.member("second").joins()) is ErrorCode.GROUP_MAX_SIZE_REACHED

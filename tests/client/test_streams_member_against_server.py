@@ -44,10 +44,11 @@ def member(server: ServerProcess, topic: str, **options: object) -> StreamsMembe
     return StreamsMember(server.address, **({"group_id": topic, "topology": counting(topic)} | options))  # type: ignore[arg-type]
 
 
-def both(*members: StreamsMember, active: int) -> None:
-    """Poll all members in turn until each has as many active tasks."""
+def both(*members: StreamsMember, active: int, standby: int = 0) -> None:
+    """Poll all members in turn until each has as many tasks."""
     for _ in range(STEPS_MAX):
-        if all(len(each.poll(timeout_ms=100).active) == active for each in members):
+        found = [each.poll(timeout_ms=100) for each in members]
+        if all((len(tasks.active), len(tasks.standby)) == (active, standby) for tasks in found):
             return
     raise AssertionError([each.tasks() for each in members])
 
@@ -57,10 +58,7 @@ def test_members_share_the_tasks_and_a_standby_takes_over(shared: ServerProcess,
     with member(shared, topic, listener=diary) as first:
         both(first, active=PARTITIONS)
         with member(shared, topic) as second:
-            both(first, second, active=1)
-            for _ in range(STEPS_MAX):
-                if first.poll(timeout_ms=100).standby and second.poll(timeout_ms=100).standby:
-                    break
+            both(first, second, active=1, standby=1)
             assert first.tasks().standby == second.tasks().active
             assert second.tasks().standby == first.tasks().active
         both(first, active=PARTITIONS)

@@ -37,6 +37,7 @@ from tests.simulation.streams_members import (
     STATEFUL,
     STREAMS_GROUP,
     WARMUP,
+    WORDS,
     Process,
     StreamsThread,
 )
@@ -47,11 +48,12 @@ _THREADS: Final = (2, 2)
 """Number of threads of each process."""
 _LINES_FIRST: Final = 2
 _LINES_MAX: Final = 4
-_WORDS: Final = 2
 _KEPT: Final = {"retention_ms": "-1", "retention_bytes": "-1"}
 _SILENCE_MS: Final = 10_000
 _ROUNDS_MAX: Final = 120
 _ROUND_MS: Final = 100
+_LOSSY_ROUNDS: Final = 15
+"""Rounds after the storm in which answers are still lost."""
 _STEPS_IN_THE_END: Final = 3
 """Steps that each thread commits after the storm."""
 
@@ -85,11 +87,11 @@ class StreamsGroups:
     def step(self) -> None:
         """One thread does something. Groups live by time, so now and then a little of it passes."""
         draw = self._rng.random()
-        if draw < 0.1:
+        if draw < 0.15:
             self._world.tick(self._rng.choice((_ROUND_MS, _ROUND_MS, 4 * _ROUND_MS)))
-        elif draw < 0.12:
+        elif draw < 0.17:
             self._alter(num_standby_replicas=self._rng.choice((0, 1, 2)))
-        elif draw < 0.13:
+        elif draw < 0.18:
             self._grow()
         self._rng.choice(self._threads).act()
         self.check()
@@ -115,7 +117,7 @@ class StreamsGroups:
 
     def _task_counts(self) -> dict[str, int]:
         lines = self._world.inside.catalog.topic(LINES, b"").partition_ordinals
-        return {"map": len(lines), STATEFUL: _WORDS}
+        return {"map": len(lines), STATEFUL: WORDS}
 
     # What must hold
 
@@ -171,8 +173,10 @@ class StreamsGroups:
         """Members that do what they should get what they want, a restart disturbs none, and all work was done once."""
         if not self._threads:
             return
-        self._around.is_calm = True
         self._alter(num_standby_replicas=1)
+        for _round in range(_LOSSY_ROUNDS):
+            self._round(self._threads)
+        self._around.is_calm = True
         self._come_to_rest()
         before = self._shown()
         crash()
@@ -189,16 +193,19 @@ class StreamsGroups:
 
     def _come_to_rest(self, *, without: StreamsThread | None = None) -> None:
         for _round in range(_ROUNDS_MAX):
-            for thread in self._threads:
-                if thread is not without:
-                    thread.go_on()
-                    self._world.settle()
-            self._world.tick(_ROUND_MS)
-            self._world.settle()
-            self.check()
+            self._round([each for each in self._threads if each is not without])
             if self._is_at_rest(without=without):
                 return
         raise AssertionError(f"I11: not at rest after {_ROUNDS_MAX} rounds: {self._shown()}")
+
+    def _round(self, threads: list[StreamsThread]) -> None:
+        """All of these say that they live, and a little time passes."""
+        for thread in threads:
+            thread.go_on()
+            self._world.settle()
+        self._world.tick(_ROUND_MS)
+        self._world.settle()
+        self.check()
 
     def _is_at_rest(self, *, without: StreamsThread | None = None) -> bool:
         group, working = self._found(), [each for each in self._threads if each is not without]
@@ -220,7 +227,7 @@ class StreamsGroups:
     def _work(self) -> None:
         """Every thread gets its steps through. Each stateful task has a copy in another process, and loads are even."""
         copies = Counter(task for each in self._threads for task in each.tasks(STANDBY))
-        require(copies == {(STATEFUL, number): 1 for number in range(_WORDS)}, f"standby tasks: {copies}")
+        require(copies == {(STATEFUL, number): 1 for number in range(WORDS)}, f"standby tasks: {copies}")
         loads = [len(each.tasks(ACTIVE)) for each in self._threads]
         require(max(loads) - min(loads) <= 1, f"T3: {loads} active tasks")
         wanted = {each.name: each.transactions.steps + _STEPS_IN_THE_END for each in self._threads}

@@ -17,11 +17,13 @@ from tests.simulation.streams_tasks import Task, TaskTransactions
 
 STREAMS_GROUP: Final = "streams-members"
 LINES: Final = "lines"
+WORDS: Final = 4
+"""Number of stateful tasks: enough for some to move, by warm-ups, to a process that comes back."""
 TOPOLOGY: Final = topology(
     subtopology("map", LINES, sinks=["by-word"]),
-    subtopology("count", changelogs=["counts"], repartition={"by-word": 2}),
+    subtopology("count", changelogs=["counts"], repartition={"by-word": WORDS}),
 )
-"""A word count: stateless tasks, as many as the topic has partitions, and two stateful ones."""
+"""A word count: stateless tasks, as many as the topic has partitions, and stateful ones."""
 STATEFUL: Final = "count"
 ACTIVE, STANDBY, WARMUP = "active", "standby", "warmup"
 _NEW_LAG: Final = 100

@@ -28,6 +28,8 @@ Task = tuple[str, int]
 DONE: Final = "tasks-done"
 DONE_PARTITIONS: Final = 8
 _STEPS_MAX: Final = 3
+_LATE_SHARE: Final = 0.3
+"""Share of offsets that are sent some time after the record of the same step."""
 
 
 class ActingThread(Protocol):
@@ -83,6 +85,8 @@ class TaskTransactions:
         self._transactional_id = name
         self._identity: Identity | None = None
         self._waiting: Pending[Any] | None = None
+        self._late: Callable[[], None] | None = None
+        """Sends the offset of a step, whatever has become of its task meanwhile."""
         self._kept: set[Task] = set()
         self._looking: Task | None = None
         """Task that is looked up, and was not lost since."""
@@ -95,7 +99,7 @@ class TaskTransactions:
 
     def start_over(self) -> None:
         """Forget the producer and all that it had open."""
-        self._identity = self._waiting = None
+        self._identity = self._waiting = self._late = None
         self._positions = {}
         self.open = {}
 
@@ -115,6 +119,10 @@ class TaskTransactions:
         if self._waiting is not None:
             if self._rng.random() < 0.03:
                 self.start_over()
+        elif self._late is not None:
+            if self._rng.random() < 0.3:
+                late, self._late = self._late, None
+                late()
         elif self._identity is None:
             self._ask(self._world.init(self._transactional_id), self._on_begun)
         elif self.open and (self._rng.random() < 0.4 or not self._free()):
@@ -164,6 +172,12 @@ class TaskTransactions:
                 self._abort(identity)
                 return
             # Also for a task that it has lost since: the group must refuse it.
+            if self._rng.random() < _LATE_SHARE:
+                self._late = send
+            else:
+                send()
+
+        def send() -> None:
             self._ask(called(lambda: offsets.commit_in_transaction(commit, ANYBODY)), on_committed)
 
         def on_committed(results: Any) -> None:

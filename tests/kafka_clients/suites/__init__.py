@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from tests.kafka_clients.suite import Suite
-from tests.kafka_clients.suites import flink, kafka_integration, kafka_tools, kgo, librdkafka, spark, stories, streams
+from tests.kafka_clients.suites import (
+    flink,
+    kafka_integration,
+    kafka_tools,
+    kgo,
+    librdkafka,
+    spark,
+    stories,
+    streams,
+    streams_protocol,
+)
 
 SUITES: Final[tuple[Suite, ...]] = (
     *stories.SUITES,
@@ -13,8 +23,10 @@ SUITES: Final[tuple[Suite, ...]] = (
     kafka_integration.SUITE,
     kafka_integration.REQUESTS,
     kafka_integration.SHARES,
+    kafka_integration.STREAMS,
     kafka_tools.SUITE,
     streams.SUITE,
+    streams_protocol.SUITE,
     *librdkafka.SUITES,
     spark.SUITE,
     flink.SUITE,

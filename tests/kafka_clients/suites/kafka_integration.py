@@ -85,6 +85,9 @@ SHARE_CLASSES: Final = (
 )
 """Classes with tests of share consumers, and of their single requests."""
 
+STREAMS_CLASSES: Final = ("server.StreamsGroupHeartbeatRequestTest", "server.StreamsGroupDescribeRequestTest")
+"""Classes with tests of streams groups by single requests."""
+
 _SETTINGS: Final[Mapping[str, Sequence[str]]] = {
     "TransactionsExpirationTest": ("transactional_id_expiration_ms=10000", "producer_id_expiration_ms=5000"),
     "producer.ProducerIdExpirationTest": ("transactional_id_expiration_ms=5000", "producer_id_expiration_ms=10000"),
@@ -97,6 +100,7 @@ _SETTINGS: Final[Mapping[str, Sequence[str]]] = {
         "group_share_partition_max_record_locks=10000",
         "group_share_partition_max_record_locks_max=10000",
     ),
+    "server.StreamsGroupHeartbeatRequestTest": ("group_streams_initial_rebalance_delay_ms=0",),
 }
 """What a class sets for its brokers, by our names."""
 
@@ -123,6 +127,12 @@ _OWN_SERVERS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "group_share_record_lock_duration_ms=15000": ("testShareFetchRequestPiggybackedAccept",),
         "group_share_size_max=2 group_share_sessions_max=2": ("testShareSessionEvictedOnConnectionDrop",),
     },
+    "server.StreamsGroupHeartbeatRequestTest": {
+        "group_streams_heartbeat_interval_ms_min=500 group_streams_heartbeat_interval_ms=500 "
+        "group_streams_session_timeout_ms_min=501 group_streams_session_timeout_ms=501": (
+            "testMemberJoiningAndExpiring",
+        ),
+    },
     "server.ShareGroupHeartbeatRequestTest": {
         "group_share_size_max=2": ("testShareGroupMaxSizeConfigExceeded",),
         "group_share_heartbeat_interval_ms_min=500 group_share_heartbeat_interval_ms=500 "
@@ -142,6 +152,10 @@ def _run_requests(place: Place) -> list[Case]:
 
 def _run_shares(place: Place) -> list[Case]:
     return [case for package, name in SHARE_CLASSES for case in _class_cases(place, package, name)]
+
+
+def _run_streams(place: Place) -> list[Case]:
+    return [case for name in STREAMS_CLASSES for case in _class_cases(place, _SERVER, name)]
 
 
 def _class_cases(place: Place, package: str, name: str) -> list[Case]:
@@ -217,6 +231,14 @@ SHARES: Final = Suite(
     KAFKA_VERSION,
     f"{len(SHARE_CLASSES)} classes: ShareConsumerTest, and those that send its single requests",
     _run_shares,
+)
+STREAMS: Final = Suite(
+    "kafka-streams-groups",
+    "Kafka's request tests of streams groups",
+    KAFKA_VERSION,
+    f"{len(STREAMS_CLASSES)} classes that send single requests",
+    _run_streams,
+    settings=("group_consumer_assignment_interval_ms=0",),
 )
 SUITE: Final = Suite(
     "kafka-integration",

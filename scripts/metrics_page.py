@@ -128,7 +128,7 @@ _KAFKA: Final = (
         "none, those are of the clients; `txn_rpc_seconds` is the part of the server",
     ),
     ("share: deliveries, acknowledgements, locks, archived records", "`txn_share_*`"),
-    ("streams-group-*", "none: there are no such groups here"),
+    ("streams-group-*", 'the metrics of groups above, with `kind="streams"`'),
 )
 """Names of Kafka's metrics, and their counterparts here. Source: spec groups 8.1."""
 

@@ -39,7 +39,7 @@ from group_coordinator.share_partitions.requests import (
 )
 from group_coordinator.share_partitions.rules import AckBatch, AcquiredRange
 from group_coordinator.share_partitions.service import SharePartitionService
-from group_coordinator.share_partitions.sessions import MemberKey
+from group_coordinator.share_partitions.sessions import INITIAL_EPOCH, MemberKey
 from partition_log.fetch import Fetcher
 
 _RECORD_LIMIT: Final = 1
@@ -67,17 +67,23 @@ class ShareRecordsApi:
     def fetch(self, request: ShareFetchRequest, exchange: KafkaExchange) -> Pending[ShareFetchResponse]:
         command = _fetch(request)
 
-        def respond(reply: ShareFetchReply) -> Pending[ShareFetchResponse]:
+        def respond(answered: ShareFetchReply) -> Pending[ShareFetchResponse]:
+            reply = _with_all_of_a_new_session(command, answered)
             connection = exchange.context.connection
             sent = self._outgoing.of(
                 [each.batches for each in reply.results], ZSTD_SINCE, command.bytes_max, connection
             )
-            return sent.map(lambda records: self._response(command, exchange, reply, records))
+            return sent.map(lambda records: self._response(command, request.batch_size, exchange, reply, records))
 
         return self._service.fetch(command, exchange.context).then(respond)
 
     def _response(
-        self, command: ShareFetch, exchange: KafkaExchange, reply: ShareFetchReply, records: Sequence[Outgoing]
+        self,
+        command: ShareFetch,
+        batch_size: int,
+        exchange: KafkaExchange,
+        reply: ShareFetchReply,
+        records: Sequence[Outgoing],
     ) -> ShareFetchResponse:
         results = []
         for result, outgoing in zip(reply.results, records, strict=True):
@@ -86,7 +92,9 @@ class ShareRecordsApi:
                 kept, dropped = _cut(result.ranges, outgoing.end_offset)
                 self._service.release_unsent(MemberKey(command.group_id, command.member_id), result.name, dropped)
                 sent = replace(result, ranges=kept, error=outgoing.error)
-            results.append((result.name, _fetched_partition(sent, outgoing, exchange)))
+            sent = replace(sent, ranges=tuple(_split(sent, batch_size)))
+            name = PartitionName("", result.name.topic_id, result.name.partition)
+            results.append((name, _fetched_partition(sent, outgoing, exchange)))
         topics = [
             fetch_response.ShareFetchableTopicResponse(topic_id or ZERO_UUID, [data for _partition, data in partitions])
             for (_topic, topic_id), partitions in by_topic(results).items()
@@ -145,6 +153,29 @@ def _cut(
     kept = [each._replace(last_offset=min(each.last_offset, end_offset - 1)) for each in ranges]
     dropped = [each._replace(first_offset=max(each.first_offset, end_offset)) for each in ranges]
     return tuple(filter(_has_offsets, kept)), tuple(filter(_has_offsets, dropped))
+
+
+def _with_all_of_a_new_session(command: ShareFetch, reply: ShareFetchReply) -> ShareFetchReply:
+    """Return the reply with every partition that begins the session, as in Kafka. Later replies have only those with
+    records, acknowledgements or errors."""
+    if command.session_epoch != INITIAL_EPOCH:
+        return reply
+    answered = {(each.name.topic_id, each.name.partition) for each in reply.results}
+    empty = (each.name for each in command.partitions if (each.name.topic_id, each.name.partition) not in answered)
+    return replace(reply, results=(*reply.results, *map(ShareFetchResult, empty)))
+
+
+def _split(result: ShareFetchResult, batch_size: int) -> Iterator[AcquiredRange]:
+    """Yield the acquired ranges, the longer ones in parts of that many records or a few more. A part ends with a batch,
+    as in Kafka's `SharePartition.createBatches`. The client acknowledges by these parts."""
+    for each in result.ranges:
+        rest = each
+        for header, _encoded in result.batches if batch_size > 0 else ():
+            at = header.base_offset
+            if at - rest.first_offset >= batch_size and at <= rest.last_offset:
+                yield rest._replace(last_offset=at - 1)
+                rest = rest._replace(first_offset=at)
+        yield rest
 
 
 def _has_offsets(each: AcquiredRange) -> bool:

@@ -138,6 +138,23 @@ def test_sessions_have_kafkas_codes(world: World) -> None:
     assert picture(Shares(world, "t-0", GROUP).state) == "0: .1 .1 .1 .1 .1"
 
 
+def test_a_new_session_hears_of_each_partition_that_it_begins_with(world: World) -> None:
+    shares = Shares(world, "t-0", GROUP)
+    shares.resolve(5)
+    nothing = partition_of(fetched(world, 0))
+    assert (nothing.partition_index, nothing.error_code, nothing.acquired_records) == (0, ErrorCode.NONE, [])
+    assert not fetched(world, 1).responses
+    shares.produce(1)
+    assert acquired(fetched(world, 0)) == [(5, 5, 1)]
+
+
+def test_acquired_records_come_in_parts_of_the_wanted_size(world: World) -> None:
+    Shares(world, "t-0", GROUP).produce(1, 1)
+    assert acquired(fetched(world, 0, batch_size=3)) == [(0, 2, 1), (3, 5, 1), (6, 6, 1)]
+    acknowledged(world, 1, (0, 6, (RELEASE,)))
+    assert acquired(fetched(world, 2, batch_size=1)) == [(0, 2, 2), (3, 4, 2), (5, 5, 2), (6, 6, 2)]
+
+
 def test_a_session_ends_with_its_connection(world: World) -> None:
     fetched(world, 0)
     shares = world.inside.core.groups.share_records

@@ -121,7 +121,7 @@ class Outside:
 
 
 ALONE: Final = Outside()
-"""Of a server without quotas, whose transports begin with it."""
+"""Parts of a server without quotas, whose transports begin with it."""
 
 
 def build(

@@ -45,8 +45,10 @@ def second_waits(second: ServerProcess) -> Iterator[None]:
         second.kill()
 
 
-def leased(path: Path, node_id: int, server: ObjectServer, address: str, *arguments: str) -> ServerProcess:
-    settings = ("--set", f"node_id={node_id}", "--set", "lease_ttl_ms=4000", *arguments)
+def leased(
+    path: Path, node_id: int, server: ObjectServer, address: str, *arguments: str, ttl_ms: int = 4_000
+) -> ServerProcess:
+    settings = ("--set", f"node_id={node_id}", "--set", f"lease_ttl_ms={ttl_ms}", *arguments)
     return ServerProcess(path, "--store", address, "--lease", *settings, environment=server.environment())
 
 
@@ -180,7 +182,7 @@ def test_a_server_that_waits_names_the_owner(tmp_path: Path, server: ObjectServe
             serving(second)
             # The connection stays, and the same server answers as the owner.
             assert [each.node_id for each in owner_at(stub).servers] == [2]
-            assert initialised(channel, "a") == (0, 0)
+            assert initialised(channel, "a")[1] == 0
 
 
 def owner_at(stub: transaction_pb2_grpc.TransactionServiceStub) -> transaction_pb2.FindCoordinatorResponse:
@@ -203,7 +205,8 @@ def test_a_kafka_client_that_knows_one_server_goes_on_after_a_kill(
     server.wall_seconds = None
     ports = free_port(), free_port()
     first, second = (
-        leased(tmp_path / name, number, server, address, "--kafka-listen", f"127.0.0.1:{port}")
+        # Long, so that a busy machine ends no owner: nothing here lets the next one serve.
+        leased(tmp_path / name, number, server, address, "--kafka-listen", f"127.0.0.1:{port}", ttl_ms=20_000)
         for number, name, port in ((1, "a", ports[0]), (2, "b", ports[1]))
     )
     second.port = free_port()
@@ -212,7 +215,10 @@ def test_a_kafka_client_that_knows_one_server_goes_on_after_a_kill(
         admin.create_topic("t", 2)
         waits(second)
         sees_both(bootstrap)
-        producer = kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "p", "linger.ms": 0})
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": "p", "linger.ms": 0}
+        # With `rebootstrap`, librdkafka 2.16 forgets the server that it learned of.
+        settings |= {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200}
+        producer = kafka.Producer(settings)
         producer.init_transactions(DEADLINE_SECONDS)
         for number in range(20):
             if number == 10:

@@ -591,9 +591,9 @@ class FindCoordinatorResponse(_message.Message):
 
     @_builtins.property
     def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerAddress]:
-        """All known servers of the store, the one that serves first. One that waits for the store answers only this call, with
-        the coordinator of every key, or COORDINATOR_NOT_AVAILABLE while it knows of no owner. It refuses every other call
-        with NOT_COORDINATOR, class REFRESH.
+        """All known servers of the store, the one that serves first. One that waits for the store answers only this call:
+        with the coordinator of every key, or with COORDINATOR_NOT_AVAILABLE. It refuses every other call with
+        NOT_COORDINATOR, class REFRESH.
         """
 
     def __init__(

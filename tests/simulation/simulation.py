@@ -18,6 +18,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import RuntimeLimits
 from group_coordinator.share_partitions import decisions as share_decisions
 from partition_log import index_rows
+from tests.harness.engines import is_in_bucket
 from tests.harness.inside import WorldOptions
 from tests.harness.shelf import Shelf
 from tests.harness.world import World
@@ -77,7 +78,7 @@ class Simulation:
 
     def __init__(self, options: Options, shelf: Shelf | None = None) -> None:
         self.options = options
-        self._disk_fails = shelf is None
+        self._disk_fails = shelf is None and not is_in_bucket()
         """Only the memory store fails when told to."""
         self._rng = Random(options.seed)
         self._strangers_rng = Random(f"strangers {options.seed}")

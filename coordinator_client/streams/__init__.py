@@ -3,14 +3,14 @@
 - `StreamsMember`, `AsyncStreamsMember`: poll, commit through a transaction, report offsets;
 - `Topology`, `Subtopology`, `InternalTopic`, `CopartitionGroup`: the description of an application;
 - `Task`, `TaskRole`, `Tasks`, `TaskOffset`, `TaskListener`, `AsyncTaskListener`, `StreamsStatus`: what a member has;
-- `StreamsConfig`, `StreamsOptions`: the settings.
+- `StreamsMemberConfig`, `StreamsOptions`: the settings.
 
 Built as `coordinator_client.share`: one core that does no I/O (`core`), two thin shells (`member` and `async_member`,
 over `shell`). The core has a `membership`, and a `handover` of tasks to the application and back.
 """
 
 from coordinator_client.streams.async_member import AsyncStreamsMember as AsyncStreamsMember
-from coordinator_client.streams.config import StreamsConfig as StreamsConfig
+from coordinator_client.streams.config import StreamsMemberConfig as StreamsMemberConfig
 from coordinator_client.streams.config import StreamsOptions as StreamsOptions
 from coordinator_client.streams.member import StreamsMember as StreamsMember
 from coordinator_client.streams.membership import StreamsStatus as StreamsStatus

@@ -29,7 +29,7 @@ class AsyncStreamsMember(StreamsShell, AsyncioShell[StreamsCore]):
         listener: AsyncTaskListener | None = None,
         **options: Unpack[StreamsOptions],
     ) -> None:
-        """Check the settings; no request is sent yet. For the options see `StreamsConfig`.
+        """Check the settings; no request is sent yet. For the options see `StreamsMemberConfig`.
 
         Raises: Rejected or Misconfigured for a wrong option.
         """

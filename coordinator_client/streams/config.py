@@ -17,7 +17,7 @@ from coordinator_protocol.names import check_group_id
 
 
 class StreamsOptions(TypedDict, total=False):
-    """The keyword arguments of `StreamsMember` and `AsyncStreamsMember`; `StreamsConfig` documents each."""
+    """The keyword arguments of `StreamsMember` and `AsyncStreamsMember`; `StreamsMemberConfig` documents each."""
 
     group_id: str
     topology: Topology
@@ -38,7 +38,7 @@ class StreamsOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsConfig:
+class StreamsMemberConfig:
     """The settings of a member of a streams group. Raises at construction: Rejected or Misconfigured, naming the
     setting."""
 

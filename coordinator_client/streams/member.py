@@ -19,7 +19,7 @@ class StreamsMember(StreamsShell, BlockingShell[StreamsCore]):
     """A member of a streams group (KIP-1071). The server places the tasks of a topology on the members of its group,
     and makes the internal topics.
 
-    It processes nothing itself: `poll` says what tasks the member has, and the application reads their sources, writes
+    It processes nothing itself. `poll` says what tasks the member has. The application reads their sources, writes
     their results, and commits the offsets with `Transaction.commit_offsets(member, offsets)`. Only the member at which
     a task is active can do that. The heartbeats run in a thread of the process, one for all members.
 
@@ -30,8 +30,8 @@ class StreamsMember(StreamsShell, BlockingShell[StreamsCore]):
     def __init__(
         self, endpoint: str | Connection, *, listener: TaskListener | None = None, **options: Unpack[StreamsOptions]
     ) -> None:
-        """Check the settings; no request is sent yet. For the options see `StreamsConfig`. The callbacks of `listener`
-        are called in `poll` and `close`.
+        """Check the settings; no request is sent yet. For the options see `StreamsMemberConfig`. `poll` and `close`
+        call the callbacks of `listener`.
 
         Raises: Rejected or Misconfigured for a wrong option.
         """

@@ -10,7 +10,7 @@ from coordinator_client.errors import rejected
 from coordinator_client.groups.committed import Committed, Offsets, Partitions, checked_offsets, checked_partitions
 from coordinator_client.groups.shells import Begun, MemberShell
 from coordinator_client.groups.user_calls import UserCall
-from coordinator_client.streams.config import StreamsConfig, StreamsOptions
+from coordinator_client.streams.config import StreamsMemberConfig, StreamsOptions
 from coordinator_client.streams.core import StreamsCore
 from coordinator_client.streams.membership import StreamsStatus, TaskOffset
 from coordinator_client.streams.tasks import AnyTaskListener, Task, Tasks
@@ -25,7 +25,7 @@ class StreamsShell(MemberShell[StreamsCore]):
     """Base of `StreamsMember` and `AsyncStreamsMember`; not for applications."""
 
     def __init__(self, endpoint: str | Connection, listener: AnyTaskListener | None, options: StreamsOptions) -> None:
-        self._config = StreamsConfig(**options)
+        self._config = StreamsMemberConfig(**options)
         client_id = self._open(endpoint, self._config)
         core = StreamsCore(self._config, client_id=client_id, random_source=self._connection.random_source)
         flights = core.context.flights

@@ -59,8 +59,8 @@ class Handler(Protocol):
 
 
 class Switch:
-    """Implements `Handler` by another one, which may be exchanged while transports serve: first that of a server that
-    waits for its store, then that of the server itself."""
+    """Implements `Handler` by another one, which may be exchanged while transports serve. The first one is that of a
+    server that waits for its store, the second that of the server itself."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler

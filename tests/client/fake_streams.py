@@ -43,7 +43,7 @@ def task(partition: int) -> Task:
 
 
 class FakeStreamsGroup:
-    """What it was told is in `beats`."""
+    """A streams group of one member. `beats` has the heartbeats that came."""
 
     def __init__(self, world: World) -> None:
         world.server.handle(Method.STREAMS_GROUP_HEARTBEAT, self.heartbeat)
@@ -53,7 +53,7 @@ class FakeStreamsGroup:
         self.member_epoch = 0
         self.given: Roles = {}
         self.has: Roles = {}
-        """What the member said last that it has."""
+        """Tasks that the member said it has, in its last heartbeat."""
         self.statuses: list[tuple[int, str]] = []
         self.offsets: dict[TopicPartition, int] = {}
         self.fetch_refusals: list[ErrorCode] = []

@@ -41,7 +41,7 @@ class ActingThread(Protocol):
 
 @dataclass(slots=True)
 class TaskBook:
-    """What all threads of a run were told of the tasks."""
+    """Tasks as all threads of a run learned of them."""
 
     sources: Callable[[Task], str]
     """Returns the partition that a task commits the offset of."""

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def unrepaired(program: str) -> str:
-    """What a program prints that uses the binding as it comes."""
+    """Output of a program that uses the binding as it comes."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

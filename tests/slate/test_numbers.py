@@ -1,4 +1,4 @@
-"""What is counted of a store in a bucket."""
+"""Counts of a store in a bucket."""
 
 from __future__ import annotations
 

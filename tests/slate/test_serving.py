@@ -67,6 +67,6 @@ def test_records_are_read_back_while_the_bucket_answers_late(
 
 
 def txnctl(serving: ServerProcess, *words: str, stdin: str = "") -> str:
-    """What a command prints that ends well."""
+    """Output of a command that ends well."""
     command = [sys.executable, "-m", "txnctl", *words, "--server", serving.address]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True).stdout

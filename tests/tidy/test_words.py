@@ -34,7 +34,7 @@ TESTS_WITH_CLAUSES: Final = (
     "tests/server/test_observation.py",
 )
 """Folders and modules of tests in which docstrings may begin with a clause still."""
-CLAUSES_IN_TESTS_MAX: Final = 116
+CLAUSES_IN_TESTS_MAX: Final = 114
 """Upper limit of the number of those docstrings. It only ever goes down."""
 GLOSSARY_ROWS_MAX: Final = 40
 ROW = re.compile(r"^\| ([a-z][^|]*?) \|", re.MULTILINE)

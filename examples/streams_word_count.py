@@ -49,7 +49,14 @@ from coordinator_client import (
     Transaction,
     read,
 )
-from coordinator_client.streams import InternalTopic, StreamsMember, Subtopology, Task, Tasks, Topology
+from coordinator_client.streams import (
+    StreamsClient,
+    StreamsInternalTopic,
+    StreamsSubtopology,
+    StreamsTopology,
+    Task,
+    Tasks,
+)
 
 PARTITIONS: Final = 4
 SPLIT: Final = "split"
@@ -105,16 +112,16 @@ def counts_topic(options: argparse.Namespace) -> str:
     return f"{options.group}-counts"
 
 
-def topology(options: argparse.Namespace) -> Topology:
+def topology(options: argparse.Namespace) -> StreamsTopology:
     """Describe the application."""
     words, counts = words_topic(options), counts_topic(options)
-    return Topology(
+    return StreamsTopology(
         [
-            Subtopology(subtopology_id=SPLIT, source_topics=[options.topic], repartition_sinks=[words]),
-            Subtopology(
+            StreamsSubtopology(subtopology_id=SPLIT, source_topics=[options.topic], repartition_sinks=[words]),
+            StreamsSubtopology(
                 subtopology_id=COUNT,
-                repartition_sources=[InternalTopic(name=words)],
-                changelogs=[InternalTopic(name=counts)],
+                repartition_sources=[StreamsInternalTopic(name=words)],
+                changelogs=[StreamsInternalTopic(name=counts)],
             ),
         ]
     )
@@ -166,7 +173,7 @@ class Worker:
             Producer(
                 options.server, transactional_id=options.name, transaction_timeout_ms=10_000, wait_ms=None
             ) as producer,
-            StreamsMember(options.server, group_id=options.group, topology=self.topology, wait_ms=None) as member,
+            StreamsClient(options.server, group_id=options.group, topology=self.topology, wait_ms=None) as member,
             Consumer(options.server, auto_offset_reset="earliest", max_poll_records=options.batch) as reader,
             Consumer(options.server, isolation="read_uncommitted") as changelog,
         ):
@@ -181,7 +188,7 @@ class Worker:
                 if batch:
                     self.process(member, producer, batch)
 
-    def take_over(self, member: StreamsMember, reader: Consumer, tasks: Tasks) -> None:
+    def take_over(self, member: StreamsClient, reader: Consumer, tasks: Tasks) -> None:
         """Read the sources of all active tasks, the new ones from their committed offsets."""
         if self.open == tasks.active:
             return
@@ -205,7 +212,7 @@ class Worker:
             if Task(COUNT, partition) in tasks.active:
                 self.restored.add(partition)
 
-    def process(self, member: StreamsMember, producer: Producer, batch: ConsumerRecords) -> None:
+    def process(self, member: StreamsClient, producer: Producer, batch: ConsumerRecords) -> None:
         """Process a batch in one transaction, with its offsets."""
         try:
             with producer.transaction() as txn:

@@ -8,15 +8,15 @@ from typing import Never, Unpack
 from coordinator_client.groups.committed import Committed, Partitions
 from coordinator_client.groups.shells import POLL_TIMEOUT_MS, AsyncioShell
 from coordinator_client.groups.user_calls import UserCall
-from coordinator_client.streams.config import StreamsOptions
+from coordinator_client.streams.config import StreamsClientOptions
 from coordinator_client.streams.core import StreamsCore
 from coordinator_client.streams.shell import StreamsShell
 from coordinator_client.streams.tasks import AsyncTaskListener, Tasks
 from coordinator_client.transport.connection import Connection
 
 
-class AsyncStreamsMember(StreamsShell, AsyncioShell[StreamsCore]):
-    """`StreamsMember` for asyncio: the calls that wait are coroutines, everything else is the same.
+class AsyncStreamsClient(StreamsShell, AsyncioShell[StreamsCore]):
+    """`StreamsClient` for asyncio: the calls that wait are coroutines, everything else is the same.
 
     Its heartbeats run on the loop of the task that uses it first: code that blocks the loop delays them. It belongs to
     one task at a time. Use it in an `async with` statement, or call `close`.
@@ -27,16 +27,16 @@ class AsyncStreamsMember(StreamsShell, AsyncioShell[StreamsCore]):
         endpoint: str | Connection,
         *,
         listener: AsyncTaskListener | None = None,
-        **options: Unpack[StreamsOptions],
+        **options: Unpack[StreamsClientOptions],
     ) -> None:
-        """Check the settings; no request is sent yet. For the options see `StreamsMemberConfig`.
+        """Check the settings; no request is sent yet. For the options see `StreamsClientConfig`.
 
         Raises: Rejected or Misconfigured for a wrong option.
         """
         super().__init__(endpoint, listener, options)
 
     async def poll(self, *unnamed: Never, timeout_ms: int = POLL_TIMEOUT_MS) -> Tasks:
-        """Return the tasks of this member; see `StreamsMember.poll`."""
+        """Return the tasks of this member; see `StreamsClient.poll`."""
         until_ms = self._poll_until_ms(unnamed, timeout_ms)
         is_first = True
         try:
@@ -55,9 +55,9 @@ class AsyncStreamsMember(StreamsShell, AsyncioShell[StreamsCore]):
             self._end_poll()
 
     async def committed(self, partitions: Partitions, *, timeout_ms: int | None = None) -> Committed:
-        """Return the committed offsets of the group; see `StreamsMember.committed`."""
+        """Return the committed offsets of the group; see `StreamsClient.committed`."""
         return await self._finish(self._ask_committed(partitions, timeout_ms))
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
-        """Give up all tasks, and leave the group; see `StreamsMember.close`."""
+        """Give up all tasks, and leave the group; see `StreamsClient.close`."""
         await self._close_and_raise(timeout_ms)

@@ -9,18 +9,18 @@ from typing import TypedDict
 
 from coordinator_client.errors import check_here, wrong_setting
 from coordinator_client.settings import check_durations
-from coordinator_client.streams.topology import Topology
+from coordinator_client.streams.topology import StreamsTopology
 from coordinator_client.tls import Tls
 from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_group_id
 
 
-class StreamsOptions(TypedDict, total=False):
-    """The keyword arguments of `StreamsMember` and `AsyncStreamsMember`; `StreamsMemberConfig` documents each."""
+class StreamsClientOptions(TypedDict, total=False):
+    """The keyword arguments of `StreamsClient` and `AsyncStreamsClient`; `StreamsClientConfig` documents each."""
 
     group_id: str
-    topology: Topology
+    topology: StreamsTopology
     process_id: str
     reports_offsets: bool
     group_instance_id: str | None
@@ -38,14 +38,14 @@ class StreamsOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsMemberConfig:
+class StreamsClientConfig:
     """The settings of a member of a streams group. Raises at construction: Rejected or Misconfigured, naming the
     setting."""
 
     group_id: str
     """Streams group: Kafka's `application.id`."""
 
-    topology: Topology
+    topology: StreamsTopology
     """Topology of the application. A group with members takes no other one."""
 
     process_id: str = ""

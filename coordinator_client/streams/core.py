@@ -27,7 +27,7 @@ from coordinator_client.groups.heartbeats import JOIN_EPOCH
 from coordinator_client.groups.user_calls import MadeCalls, UserCall
 from coordinator_client.pulse import Pulse
 from coordinator_client.random_source import RandomSource, uuid_text
-from coordinator_client.streams.config import StreamsMemberConfig
+from coordinator_client.streams.config import StreamsClientConfig
 from coordinator_client.streams.context import StreamsContext
 from coordinator_client.streams.handover import TaskHandover
 from coordinator_client.streams.membership import StreamsMembership
@@ -55,7 +55,7 @@ class _Lookup:
 class StreamsCore:
     """One member of a streams group. Not for two threads at once."""
 
-    def __init__(self, config: StreamsMemberConfig, *, client_id: str, random_source: RandomSource) -> None:
+    def __init__(self, config: StreamsClientConfig, *, client_id: str, random_source: RandomSource) -> None:
         self.config = config
         self.is_closed = False
         self.is_cut_off = False

@@ -8,18 +8,18 @@ from typing import Never, Unpack
 from coordinator_client.groups.committed import Committed, Partitions
 from coordinator_client.groups.shells import POLL_TIMEOUT_MS, BlockingShell
 from coordinator_client.groups.user_calls import UserCall
-from coordinator_client.streams.config import StreamsOptions
+from coordinator_client.streams.config import StreamsClientOptions
 from coordinator_client.streams.core import StreamsCore
 from coordinator_client.streams.shell import StreamsShell
 from coordinator_client.streams.tasks import TaskListener, Tasks
 from coordinator_client.transport.connection import Connection
 
 
-class StreamsMember(StreamsShell, BlockingShell[StreamsCore]):
+class StreamsClient(StreamsShell, BlockingShell[StreamsCore]):
     """A member of a streams group (KIP-1071). The server places the tasks of a topology on the members of its group,
     and makes the internal topics.
 
-    It processes nothing itself. `poll` says what tasks the member has. The application reads their sources, writes
+    It processes nothing itself: `poll` says what tasks the member has. The application reads their sources, writes
     their results, and commits the offsets with `Transaction.commit_offsets(member, offsets)`. Only the member at which
     a task is active can do that. The heartbeats run in a thread of the process, one for all members.
 
@@ -28,10 +28,14 @@ class StreamsMember(StreamsShell, BlockingShell[StreamsCore]):
     """
 
     def __init__(
-        self, endpoint: str | Connection, *, listener: TaskListener | None = None, **options: Unpack[StreamsOptions]
+        self,
+        endpoint: str | Connection,
+        *,
+        listener: TaskListener | None = None,
+        **options: Unpack[StreamsClientOptions],
     ) -> None:
-        """Check the settings; no request is sent yet. For the options see `StreamsMemberConfig`. `poll` and `close`
-        call the callbacks of `listener`.
+        """Check the settings; no request is sent yet. For the options see `StreamsClientConfig`. The callbacks of
+        `listener` are called in `poll` and `close`.
 
         Raises: Rejected or Misconfigured for a wrong option.
         """

@@ -34,7 +34,7 @@ class StreamsStatus(NamedTuple):
     detail: str
 
 
-class TaskOffset(NamedTuple):
+class StateOffset(NamedTuple):
     """Offsets of the changelogs of one task, all its partitions together."""
 
     offset: int
@@ -61,7 +61,7 @@ class StreamsMembership:
         self._heartbeats = HeartbeatSender(context)
         self._target: Roles = NO_ROLES
         self._is_owned_due = False
-        self._offsets: Mapping[Task, TaskOffset] = {}
+        self._offsets: Mapping[Task, StateOffset] = {}
         self._report_due_ms = 0
         self._report_interval_ms = _REPORT_INTERVAL_MS_FIRST
         self._is_shutdown_due = False
@@ -94,7 +94,7 @@ class StreamsMembership:
         if self.status in _BEATING:
             self._heartbeats.speak(now_ms)
 
-    def report(self, offsets: Mapping[Task, TaskOffset], now_ms: int) -> None:
+    def report(self, offsets: Mapping[Task, StateOffset], now_ms: int) -> None:
         """Report these offsets with the next heartbeat that is due for it; at once if a warm-up task has caught up."""
         has = self._handover.has
         known = self._offsets
@@ -137,7 +137,7 @@ class StreamsMembership:
     def _step(self, to: MemberStatus) -> None:
         self.status = member_step(self.status, to)
 
-    def _is_caught_up(self, task: Task, offsets: Mapping[Task, TaskOffset]) -> bool:
+    def _is_caught_up(self, task: Task, offsets: Mapping[Task, StateOffset]) -> bool:
         found = offsets.get(task)
         return found is not None and found.end_offset - found.offset <= self.acceptable_lag
 

@@ -10,9 +10,9 @@ from coordinator_client.errors import rejected
 from coordinator_client.groups.committed import Committed, Offsets, Partitions, checked_offsets, checked_partitions
 from coordinator_client.groups.shells import Begun, MemberShell
 from coordinator_client.groups.user_calls import UserCall
-from coordinator_client.streams.config import StreamsMemberConfig, StreamsOptions
+from coordinator_client.streams.config import StreamsClientConfig, StreamsClientOptions
 from coordinator_client.streams.core import StreamsCore
-from coordinator_client.streams.membership import StreamsStatus, TaskOffset
+from coordinator_client.streams.membership import StateOffset, StreamsStatus
 from coordinator_client.streams.tasks import AnyTaskListener, Task, Tasks
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import TransactionOffsets
@@ -22,10 +22,12 @@ Step: TypeAlias = UserCall | Tasks | Exception | None
 
 
 class StreamsShell(MemberShell[StreamsCore]):
-    """Base of `StreamsMember` and `AsyncStreamsMember`; not for applications."""
+    """Base of `StreamsClient` and `AsyncStreamsClient`; not for applications."""
 
-    def __init__(self, endpoint: str | Connection, listener: AnyTaskListener | None, options: StreamsOptions) -> None:
-        self._config = StreamsMemberConfig(**options)
+    def __init__(
+        self, endpoint: str | Connection, listener: AnyTaskListener | None, options: StreamsClientOptions
+    ) -> None:
+        self._config = StreamsClientConfig(**options)
         client_id = self._open(endpoint, self._config)
         core = StreamsCore(self._config, client_id=client_id, random_source=self._connection.random_source)
         flights = core.context.flights
@@ -58,7 +60,7 @@ class StreamsShell(MemberShell[StreamsCore]):
             raise rejected(
                 ErrorCode.INVALID_CONFIG, "make the member with reports_offsets=True, to report from the join on"
             )
-        found = {Task(*task): TaskOffset(*each) for task, each in offsets.items()}
+        found = {Task(*task): StateOffset(*each) for task, each in offsets.items()}
         self._turn(lambda core: core.membership.report(found, self._engine.now_ms))
 
     def shut_down_application(self) -> None:

@@ -85,7 +85,7 @@ def fill_tasks(message: group.StreamsTasks, roles: Roles) -> None:
 
 
 class TaskListener:
-    """Callbacks for a `StreamsMember`."""
+    """Callbacks for a `StreamsClient`."""
 
     def on_tasks_assigned(self, tasks: Tasks) -> None:
         """React to tasks that are new, or have a new role. A standby or warm-up task that becomes active keeps its
@@ -102,7 +102,7 @@ class TaskListener:
 
 
 class AsyncTaskListener:
-    """Callbacks for an `AsyncStreamsMember`."""
+    """Callbacks for an `AsyncStreamsClient`."""
 
     async def on_tasks_assigned(self, tasks: Tasks) -> None:
         """React to tasks that are new, or have a new role; see `TaskListener.on_tasks_assigned`."""

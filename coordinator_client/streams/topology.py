@@ -16,7 +16,7 @@ from coordinator_protocol.names import check_topic_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InternalTopic:
+class StreamsInternalTopic:
     """A topic that the server makes for the application, if it is missing."""
 
     name: str
@@ -27,7 +27,7 @@ class InternalTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopartitionGroup:
+class StreamsCopartitionGroup:
     """Sources whose partitions of the same number belong together, as for a join."""
 
     source_topics: Sequence[str] = ()
@@ -35,20 +35,20 @@ class CopartitionGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subtopology:
+class StreamsSubtopology:
     """A part of the topology without a repartition inside. It has one task for each partition of its sources."""
 
     subtopology_id: str
     source_topics: Sequence[str] = ()
     """Topics that exist, and that its tasks read."""
-    repartition_sources: Sequence[InternalTopic] = ()
+    repartition_sources: Sequence[StreamsInternalTopic] = ()
     """Topics that other subtopologies write to, and that its tasks read."""
     repartition_sinks: Sequence[str] = ()
     """Repartition topics that its tasks write to."""
-    changelogs: Sequence[InternalTopic] = ()
+    changelogs: Sequence[StreamsInternalTopic] = ()
     """Changelogs of the state of its tasks. With one, its tasks are stateful: they may have standby and warm-up
     tasks."""
-    copartition_groups: Sequence[CopartitionGroup] = ()
+    copartition_groups: Sequence[StreamsCopartitionGroup] = ()
 
     def sources(self) -> frozenset[str]:
         """Return the topics that its tasks read."""
@@ -56,13 +56,13 @@ class Subtopology:
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class StreamsTopology:
     """All subtopologies of an application. All members of a group have the same.
 
     Raises at construction: Rejected for an impossible topic name, a name that is there twice, or no subtopology.
     """
 
-    subtopologies: Sequence[Subtopology]
+    subtopologies: Sequence[StreamsSubtopology]
     epoch: int = 0
     """Version of the topology. A group takes another topology once all of its members have left."""
 
@@ -92,7 +92,7 @@ class Topology:
         return group.StreamsTopology(epoch=self.epoch, subtopologies=[_message(each) for each in self.subtopologies])
 
 
-def _message(part: Subtopology) -> group.StreamsSubtopology:
+def _message(part: StreamsSubtopology) -> group.StreamsSubtopology:
     outside, internal = list(part.source_topics), [topic.name for topic in part.repartition_sources]
     return group.StreamsSubtopology(
         subtopology_id=part.subtopology_id,
@@ -110,5 +110,5 @@ def _message(part: Subtopology) -> group.StreamsSubtopology:
     )
 
 
-def _topic(topic: InternalTopic) -> group.StreamsInternalTopic:
+def _topic(topic: StreamsInternalTopic) -> group.StreamsInternalTopic:
     return group.StreamsInternalTopic(name=topic.name, partition_count=topic.partition_count, config=dict(topic.config))

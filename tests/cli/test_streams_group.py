@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 from coordinator_client import Admin, Producer
-from coordinator_client.streams import InternalTopic, StreamsMember, Subtopology, Topology
+from coordinator_client.streams import StreamsClient, StreamsInternalTopic, StreamsSubtopology, StreamsTopology
 from tests.cli.terminal import Ended, Terminal
 
 GROUP = "counters"
-TOPOLOGY = Topology(
-    [Subtopology(subtopology_id="0", source_topics=["orders"], changelogs=[InternalTopic(name="order-counts")])]
+TOPOLOGY = StreamsTopology(
+    [
+        StreamsSubtopology(
+            subtopology_id="0", source_topics=["orders"], changelogs=[StreamsInternalTopic(name="order-counts")]
+        )
+    ]
 )
 
 
@@ -23,11 +27,11 @@ def server(orders: str) -> str:
 
 
 @pytest.fixture
-def member(server: str) -> Iterator[StreamsMember]:
+def member(server: str) -> Iterator[StreamsClient]:
     """A member with both tasks of its group."""
     with Admin(server) as admin:
         admin.alter_group_configs(GROUP, {"streams_initial_rebalance_delay_ms": 0})
-    with StreamsMember(server, group_id=GROUP, topology=TOPOLOGY, client_id="app", process_id="p") as member:
+    with StreamsClient(server, group_id=GROUP, topology=TOPOLOGY, client_id="app", process_id="p") as member:
         for _ in range(100):
             if member.poll(timeout_ms=1_000).active:
                 break
@@ -40,12 +44,12 @@ def rows(ended: Ended) -> list[Any]:
     return document
 
 
-def commit(server: str, member: StreamsMember, offset: int) -> None:
+def commit(server: str, member: StreamsClient, offset: int) -> None:
     with Producer(server, transactional_id=GROUP) as producer, producer.transaction() as txn:
         txn.commit_offsets(member, {("orders", 0): offset})
 
 
-def test_a_streams_group_is_listed_and_shown_with_its_tasks(ask: Terminal, member: StreamsMember) -> None:
+def test_a_streams_group_is_listed_and_shown_with_its_tasks(ask: Terminal, member: StreamsClient) -> None:
     listed = ask("group", "list", "--type", "streams").well().lines[-1].split()
     assert (listed[0], listed[1], listed[3]) == (GROUP, "streams", "streams")
     told = ask("group", "describe", GROUP, "-o", "json").well().document
@@ -59,7 +63,7 @@ def test_a_streams_group_is_listed_and_shown_with_its_tasks(ask: Terminal, membe
 
 
 def test_offsets_of_a_streams_group_are_shown_and_reset_once_it_is_empty(
-    ask: Terminal, server: str, member: StreamsMember
+    ask: Terminal, server: str, member: StreamsClient
 ) -> None:
     commit(server, member, 0)
     told = ask("group", "describe", GROUP, "-o", "json").well().document

@@ -11,16 +11,16 @@ from typing import Any
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.streams import (
-    AsyncStreamsMember,
+    AsyncStreamsClient,
     AsyncTaskListener,
-    InternalTopic,
-    StreamsMember,
-    Subtopology,
+    StreamsClient,
+    StreamsInternalTopic,
+    StreamsSubtopology,
+    StreamsTopology,
     Task,
     TaskListener,
     TaskRole,
     Tasks,
-    Topology,
 )
 from coordinator_client.streams.tasks import Roles, fill_tasks, roles_of
 from coordinator_client.values import TopicPartition
@@ -33,7 +33,9 @@ INTERVAL_MS = 5_000
 REPORT_INTERVAL_MS = 300_000
 ACCEPTABLE_LAG = 10
 LINES = TopicPartition("lines", 0)
-COUNTS = Topology([Subtopology(subtopology_id="0", source_topics=["lines"], changelogs=[InternalTopic(name="counts")])])
+COUNTS = StreamsTopology(
+    [StreamsSubtopology(subtopology_id="0", source_topics=["lines"], changelogs=[StreamsInternalTopic(name="counts")])]
+)
 
 Heartbeat = group.StreamsGroupHeartbeatRequest
 
@@ -189,12 +191,12 @@ class StreamsCluster:
         self.group = FakeStreamsGroup(self.world)
         self.diary = TaskDiary()
 
-    def member(self, **options: Any) -> StreamsMember:
+    def member(self, **options: Any) -> StreamsClient:
         given: dict[str, Any] = {"group_id": "g", "topology": COUNTS, "listener": self.diary}
-        return StreamsMember(self.world.connection(), **(given | options))
+        return StreamsClient(self.world.connection(), **(given | options))
 
-    def async_member(self, diary: AsyncTaskDiary) -> AsyncStreamsMember:
-        return AsyncStreamsMember(self.world.connection(), listener=diary, group_id="g", topology=COUNTS)
+    def async_member(self, diary: AsyncTaskDiary) -> AsyncStreamsClient:
+        return AsyncStreamsClient(self.world.connection(), listener=diary, group_id="g", topology=COUNTS)
 
     def beats(self) -> list[Heartbeat]:
         return self.world.requests(Method.STREAMS_GROUP_HEARTBEAT)

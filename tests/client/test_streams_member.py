@@ -8,13 +8,13 @@ import pytest
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client import Abortable, Rejected, Retriable, TransactionError
 from coordinator_client.streams import (
-    CopartitionGroup,
-    InternalTopic,
-    StreamsMember,
-    Subtopology,
+    StreamsClient,
+    StreamsCopartitionGroup,
+    StreamsInternalTopic,
+    StreamsSubtopology,
+    StreamsTopology,
     Task,
     Tasks,
-    Topology,
 )
 from coordinator_client.streams.tasks import TaskRole
 from coordinator_protocol.errors import ErrorCode
@@ -30,7 +30,7 @@ def cluster() -> StreamsCluster:
     return StreamsCluster()
 
 
-def settle(cluster: StreamsCluster, member: StreamsMember) -> Tasks:
+def settle(cluster: StreamsCluster, member: StreamsClient) -> Tasks:
     """Poll until a poll has waited for nothing."""
     for _ in range(20):
         begun_ms = cluster.world.now_ms
@@ -79,15 +79,15 @@ def test_members_of_one_process_have_its_name(cluster: StreamsCluster) -> None:
 
 
 def test_a_topology_is_told_in_full() -> None:
-    topology = Topology(
+    topology = StreamsTopology(
         [
-            Subtopology(subtopology_id="0", source_topics=["a", "b"], repartition_sinks=["by-key"]),
-            Subtopology(
+            StreamsSubtopology(subtopology_id="0", source_topics=["a", "b"], repartition_sinks=["by-key"]),
+            StreamsSubtopology(
                 subtopology_id="1",
                 source_topics=["c"],
-                repartition_sources=[InternalTopic(name="by-key", config={"retention_ms": "-1"})],
-                changelogs=[InternalTopic(name="counts")],
-                copartition_groups=[CopartitionGroup(source_topics=["c"], repartition_source_topics=["by-key"])],
+                repartition_sources=[StreamsInternalTopic(name="by-key", config={"retention_ms": "-1"})],
+                changelogs=[StreamsInternalTopic(name="counts")],
+                copartition_groups=[StreamsCopartitionGroup(source_topics=["c"], repartition_source_topics=["by-key"])],
             ),
         ],
         epoch=3,
@@ -109,9 +109,14 @@ def test_a_topology_is_told_in_full() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        pytest.param(lambda: Topology([]), id="no subtopology"),
-        pytest.param(lambda: Topology([Subtopology(subtopology_id="0"), Subtopology(subtopology_id="0")]), id="twice"),
-        pytest.param(lambda: Topology([Subtopology(subtopology_id="0", source_topics=["a/b"])]), id="no such topic"),
+        pytest.param(lambda: StreamsTopology([]), id="no subtopology"),
+        pytest.param(
+            lambda: StreamsTopology([StreamsSubtopology(subtopology_id="0"), StreamsSubtopology(subtopology_id="0")]),
+            id="twice",
+        ),
+        pytest.param(
+            lambda: StreamsTopology([StreamsSubtopology(subtopology_id="0", source_topics=["a/b"])]), id="no such topic"
+        ),
     ],
 )
 def test_a_topology_that_cannot_be_meant_is_refused_at_once(wrong: object) -> None:

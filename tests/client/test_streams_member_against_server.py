@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator_client import Abortable, Admin, Producer, TopicPartition
-from coordinator_client.streams import AsyncStreamsMember, InternalTopic, StreamsMember, Subtopology, Task, Topology
+from coordinator_client.streams import (
+    AsyncStreamsClient,
+    StreamsClient,
+    StreamsInternalTopic,
+    StreamsSubtopology,
+    StreamsTopology,
+    Task,
+)
 from coordinator_client.values import TransactionOffsets
 from tests.client.fake_streams import TaskDiary
 from tests.harness.server_process import ServerProcess
@@ -35,16 +42,16 @@ def topic(shared: ServerProcess, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def counting(topic: str) -> Topology:
-    changelog = InternalTopic(name=f"{topic}.counts")
-    return Topology([Subtopology(subtopology_id="0", source_topics=[topic], changelogs=[changelog])])
+def counting(topic: str) -> StreamsTopology:
+    changelog = StreamsInternalTopic(name=f"{topic}.counts")
+    return StreamsTopology([StreamsSubtopology(subtopology_id="0", source_topics=[topic], changelogs=[changelog])])
 
 
-def member(server: ServerProcess, topic: str, **options: object) -> StreamsMember:
-    return StreamsMember(server.address, **({"group_id": topic, "topology": counting(topic)} | options))  # type: ignore[arg-type]
+def member(server: ServerProcess, topic: str, **options: object) -> StreamsClient:
+    return StreamsClient(server.address, **({"group_id": topic, "topology": counting(topic)} | options))  # type: ignore[arg-type]
 
 
-def both(*members: StreamsMember, active: int, standby: int = 0) -> None:
+def both(*members: StreamsClient, active: int, standby: int = 0) -> None:
     """Poll all members in turn until each has as many tasks."""
     for _ in range(STEPS_MAX):
         found = [each.poll(timeout_ms=100) for each in members]
@@ -103,7 +110,7 @@ def test_only_the_owner_of_a_task_commits_its_offsets(shared: ServerProcess, top
 
 def test_the_same_for_asyncio(shared: ServerProcess, topic: str) -> None:
     async def live() -> frozenset[Task]:
-        async with AsyncStreamsMember(shared.address, group_id=topic, topology=counting(topic)) as one:
+        async with AsyncStreamsClient(shared.address, group_id=topic, topology=counting(topic)) as one:
             for _ in range(STEPS_MAX):
                 tasks = await one.poll(timeout_ms=1_000)
                 if tasks.active:

@@ -44,10 +44,6 @@ def take_any_commit(_check: Any, *_args: Any, **_kwargs: Any) -> None:
     return None
 
 
-def take_commits_of_any_older_epoch(_has_since: Any, *_args: Any) -> bool:
-    return True
-
-
 def fetch_what_is_pending(fetch: Any, self: OffsetService, asked: Any, context: Any, **_kwargs: Any) -> Any:
     return fetch(self, asked, context, require_stable=False)
 
@@ -103,12 +99,6 @@ STREAMS: Final = (
         "take_any_commit",
         "the offset of a task is committed by a member that has lost it",
         ((rules, "check_commit", take_any_commit),),
-        _LONG,
-    ),
-    Mutant(
-        "take_commits_of_any_older_epoch",
-        "a member commits with an epoch in which another one had the task",
-        ((rules, "_has_since", take_commits_of_any_older_epoch),),
         _LONG,
     ),
     Mutant(

@@ -52,6 +52,7 @@ def test_a_storm_of_the_simulation_holds_in_a_bucket(request: pytest.FixtureRequ
         run(Options.of(seed))
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("module", [*IN_LOOP, *OF_PROCESSES], ids=str)
 def test_a_suite_holds_in_a_bucket(module: Path, request: pytest.FixtureRequest) -> None:

@@ -167,7 +167,7 @@ def _with_all_of_a_new_session(command: ShareFetch, reply: ShareFetchReply) -> S
 
 def _split(result: ShareFetchResult, batch_size: int) -> Iterator[AcquiredRange]:
     """Yield the acquired ranges, the longer ones in parts of that many records or a few more. A part ends with a batch,
-    as in Kafka's `SharePartition.createBatches`. The client acknowledges by these parts."""
+    as in Kafka's SharePartition. The client acknowledges by these parts."""
     for each in result.ranges:
         rest = each
         for header, _encoded in result.batches if batch_size > 0 else ():

@@ -53,7 +53,7 @@ class TransactionServicer:
         service: TransactionService,
         reader: TransactionReader,
         address: NodeAddress,
-        others: Callable[[], Sequence[NodeAddress]],
+        others: Callable[[], Sequence[NodeAddress]] = list,
     ) -> None:
         """`others` returns the servers that wait for the store of this one, at `address`."""
         self._service = service

@@ -24,6 +24,7 @@ Source: KIP-79; spec log-and-runtime 2.1.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -98,7 +99,7 @@ class Opening(Struct, frozen=True):
     asked: Sought
 
 
-class Search:
+class Search(ABC):
     """Base class of searches in one partition. A search continues where it stopped."""
 
     __slots__ = ("_bound", "_isolation", "_look", "_ordinal", "_store", "_timestamp_ms")
@@ -118,20 +119,21 @@ class Search:
         self._store = rows
         return self._advance(head, budget, is_worker_free=is_worker_free)
 
+    @abstractmethod
     def _advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
-        raise NotImplementedError
+        """Continue the search in the rows of `advance`."""
 
+    @abstractmethod
     def resume(self, opening: Opening, found: Place | None, head: PartitionHead) -> Place | None:
         """Return the place that the worker found; None if the search must continue."""
-        raise NotImplementedError
 
+    @abstractmethod
     def put_back(self, opening: Opening) -> None:
         """Meet the batch once more, because the worker cannot open it now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def restart(self) -> None:
         """Begin again: what was found does not count."""
-        raise NotImplementedError
 
     def _aborted(self, head: PartitionHead, start: int, budget: ReadBudget) -> AbortedIndex | None:
         """Return the index of aborted transactions from an offset on; None if none of them is hidden there."""

@@ -94,11 +94,11 @@ def letter(
         "delivery.count": str(due.deliveries),
         "message": message if record is not None else f"{message} {missing}",
     }
-    told = tuple(((_PREFIX + name).encode(), text.encode()) for name, text in about.items())
+    details = tuple(((_PREFIX + name).encode(), text.encode()) for name, text in about.items())
     if record is None:
-        return 0, now_ms, None, None, told
+        return 0, now_ms, None, None, details
     _place, _timestamp_ms, key, value, headers = record
-    return 0, now_ms, key, value, (*headers, *told)
+    return 0, now_ms, key, value, (*headers, *details)
 
 
 def _run_at(draft: Draft, offset: int) -> Run | None:

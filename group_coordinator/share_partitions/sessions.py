@@ -99,8 +99,8 @@ class ShareSession:
 
     def end_waits(self) -> None:
         """Answer the fetches that wait."""
-        for told in [*self.on_end.values()]:
-            told()
+        for answer in [*self.on_end.values()]:
+            answer()
 
     def give_way(self, ordinal: int) -> None:
         """Let all other partitions be read before this one, which has just brought records."""

@@ -30,7 +30,7 @@ class Flaw(NamedTuple):
 
 FLAWS = (
     Flaw("docker/Dockerfile", "USER 10001\nVOLUME", "USER root\nRUN cd /tmp\nVOLUME", "the Dockerfile has no flaw"),
-    Flaw("compose.yaml", "  read_only: true", "  read_onyl: true", "compose.yaml is of the schema"),
+    Flaw("compose.yaml", "  read_only: true", "  read_onyl: true", "the files of Compose are of its schema"),
     Flaw("kubernetes/base/statefulset.yaml", "readinessProbe:", "readynessProbe:", "overlay dev: strictly valid"),
     Flaw(
         "kubernetes/base/statefulset.yaml", "enableServiceLinks: false\n", "", "overlay prod: its parts find each other"

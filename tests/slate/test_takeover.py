@@ -187,7 +187,8 @@ def test_a_server_that_waits_names_the_owner(tmp_path: Path, server: ObjectServe
 
 def owner_at(stub: transaction_pb2_grpc.TransactionServiceStub) -> transaction_pb2.FindCoordinatorResponse:
     """Ask until a server is named for the key: the lease may not have been seen yet."""
-    request = transaction_pb2.FindCoordinatorRequest(keys=["a"])
+    key_type = transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION
+    request = transaction_pb2.FindCoordinatorRequest(key_type=key_type, keys=["a"])
     for _ in looks("the owner"):
         found = stub.FindCoordinator(request, wait_for_ready=True, timeout=DEADLINE_SECONDS)
         if found.coordinators[0].host:

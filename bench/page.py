@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--ids", type=int, default=10_000, help="transactional ids (default: %(default)s)")
     parser.add_argument("--partitions", type=int, default=1_000, help="partitions (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of each page (default: %(default)s)")
+    parser.add_argument("--pages", nargs="+", default=PAGES, help="only these pages")
     asked = parser.parse_args(arguments)
     with ExitStack() as until_the_end:
         directory = Path(until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="bench-page-")))
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         )
         address = _line(page).split()[2].removeprefix("http://").strip("/")
         print("| page | size | median | slowest | longest turn of the server |\n| --- | --- | --- | --- | --- |")
-        for path in PAGES:
+        for path in asked.pages:
             size, times_s = _asked(address, path, asked.rounds)
             server.send_signal(signal.SIGUSR1)
             _line(server)

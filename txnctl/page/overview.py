@@ -37,12 +37,10 @@ async def overview(asked: PageRequest) -> PageView:
     limits, shards, rates, events = await asyncio.gather(
         source.limits(), source.shards(), source.rates(), source.events(SHOWN_MAX)
     )
-    open_ids, blocked, hanging, backups = await asyncio.gather(
-        source.transactions(limit=SHOWN_MAX, states=OPEN_STATES),
-        source.blocked_partitions(1_000),
-        source.hanging(),
-        source.backups(),
+    open_ids, blocked = await asyncio.gather(
+        source.transactions(limit=SHOWN_MAX, states=OPEN_STATES), source.blocked_partitions(1_000)
     )
+    hanging, backups = await asyncio.gather(source.hanging(), source.backups())
     held_up = [each for each in blocked.value or () if each.blocker is not None and each.blocker.age_ms >= OLD_MS]
     attention = [
         *_of_shards(shards),

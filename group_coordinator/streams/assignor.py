@@ -355,7 +355,8 @@ def _eased(placing: _Placing, wishes: Wishes) -> dict[str, Roles]:
         new = placing.active[task]
         had = [each for each in placing.copies_before.get(task, ()) if placing.process(each) == placing.process(new)]
         if len(warmups) < wishes.warmups:
-            warmups[task] = had[0] if had else new
+            # A member that reports no offsets would never be seen to catch up.
+            warmups[task] = next((each for each in had if placing.members[each].warms_up), new)
         elif had:
             # Its copy is further than a new one would be.
             copies[placing.process(new)] = had[0]

@@ -116,6 +116,20 @@ def stateful(count: int) -> tuple[SubtopologyTasks, ...]:
     return (SubtopologyTasks("0", count, is_stateful=True),)
 
 
+def test_a_task_warms_up_at_a_member_that_reports_offsets() -> None:
+    """Another member of the process has a copy and reports none."""
+    zero, one = TaskId("s", 0), TaskId("s", 1)
+    members = {
+        "silent": PlacedMember(process_id="b", before=Roles(standby=frozenset({zero, one}))),
+        "old": PlacedMember(process_id="a", warms_up=True, before=Roles(active=frozenset({zero, one}))),
+        "new": PlacedMember(process_id="b", warms_up=True),
+    }
+    roles = assign_tasks(members, (SubtopologyTasks("s", 2, True),), Wishes(warmups=2))
+    assert roles["silent"].warmup == frozenset()
+    assert len(roles["old"].active) == 2 - len(roles["silent"].active)
+    assert roles["new"].warmup or roles["silent"].active
+
+
 def test_a_standby_takes_over_from_who_is_gone() -> None:
     members = {each: PlacedMember(process_id=each) for each in "abc"}
     roles = assign_tasks(members, stateful(6), Wishes(1, 0))

@@ -24,6 +24,9 @@ IDLE_SHARE: Final = 0.01
 """Servers and a JVM that wait for work use less of a processor than this, and a process that has work gets more, even
 where a hundred others want to run."""
 
+BEGINS_AFTER_S: Final = 1.0
+"""Reading the processor time of all processes takes some milliseconds, which tests that end before are spared."""
+
 LOOKS_PER_LIMIT: Final = 10
 LIMITS_MAX: Final = 6
 """A test that works is ended after this many times the limit: it makes no progress."""
@@ -40,12 +43,10 @@ class Settings(Protocol):
 
 
 class Watchdog:
-    """Looked at in regular steps, it says when there is nothing more to wait for."""
+    """Looked at in regular steps (the limit has `LOOKS_PER_LIMIT`), it says when there is nothing more to wait for."""
 
     def __init__(self, limit_seconds: float, spent_seconds: Callable[[], float | None]) -> None:
         """`spent_seconds` tells the processor time used so far; None where the system does not tell."""
-        self.step_seconds = limit_seconds / LOOKS_PER_LIMIT
-        """Pause between two calls of `complaint`."""
         self._limit_seconds = limit_seconds
         self._spent_seconds = spent_seconds
         self._begin()
@@ -119,10 +120,15 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | No
     """Take the place of the timer of pytest-timeout, where that would be a signal to the main thread."""
     if settings.method != "signal" or threading.current_thread() is not threading.main_thread():
         return None
-    watchdog = Watchdog(settings.timeout, spent_by_this_and_its_children)
+    watchdog: Watchdog | None = None
+    step_seconds = settings.timeout / LOOKS_PER_LIMIT
 
     def look(_signal: int, _frame: object) -> None:
         __tracebackhide__ = True
+        nonlocal watchdog
+        if watchdog is None:
+            watchdog = Watchdog(settings.timeout, spent_by_this_and_its_children)
+            return
         complaint = watchdog.complaint()
         if complaint is not None:
             pytest_timeout.dump_stacks(item.config.get_terminal_writer())
@@ -135,5 +141,5 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | No
     # pytest-timeout calls it at the end of the test.
     item.cancel_timeout = cancel  # type: ignore[attr-defined]
     signal.signal(signal.SIGALRM, look)
-    signal.setitimer(signal.ITIMER_REAL, watchdog.step_seconds, watchdog.step_seconds)
+    signal.setitimer(signal.ITIMER_REAL, min(BEGINS_AFTER_S, step_seconds), step_seconds)
     return True

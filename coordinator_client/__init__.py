@@ -103,21 +103,25 @@ from coordinator_client.consumer.config import ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.consumers import Consumer
 from coordinator_client.consumer.handover import AsyncRebalanceListener, RebalanceListener
 from coordinator_client.consumer.polled import ConsumerRecords
-from coordinator_client.descriptions import (
-    BlockingTransaction,
-    DeletedRecords,
+from coordinator_client.descriptions.groups import (
     GroupDescription,
-    GroupLag,
     GroupListing,
     GroupMember,
-    GroupOffset,
     MemberTasks,
-    PartitionDescription,
-    PartitionExplanation,
+)
+from coordinator_client.descriptions.offsets import (
+    GroupLag,
+    GroupOffset,
     PendingOffset,
     PlannedOffset,
     RecordCount,
     ShareGroupOffset,
+)
+from coordinator_client.descriptions.transactions import (
+    BlockingTransaction,
+    DeletedRecords,
+    PartitionDescription,
+    PartitionExplanation,
     TransactionDescription,
     TransactionStep,
 )

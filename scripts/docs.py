@@ -169,10 +169,14 @@ One program that runs a server, queries a running one, and inspects the director
 
 _SECTIONS = {
     "listen": "Listeners and callers",
+    "kafka_listen": "Listeners for Kafka clients",
+    "store": "Object storage",
+    "group_share_size_max": "Share groups",
+    "group_streams_size_max": "Streams groups",
+    "group_session_timeout_ms_min": "Groups and offsets",
     "data_dir": "Server",
     "transaction_max_timeout_ms": "Transactions and producers",
     "default_retention_ms": "Retention and timestamps",
-    "group_session_timeout_ms_min": "Groups and offsets",
     "batch_bytes_max": "Sizes of requests and transactions",
     "parked_wait_ms_max": "Calls and connections",
     "group_bytes_max": "Memory of the store",

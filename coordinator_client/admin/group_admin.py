@@ -39,21 +39,24 @@ from coordinator_client.calls import (
     STREAMS_GROUP_HEARTBEAT,
 )
 from coordinator_client.consumer.commits import fill_topics
-from coordinator_client.descriptions import (
+from coordinator_client.descriptions.groups import (
     GroupDescription,
-    GroupLag,
     GroupListing,
     GroupMember,
+    described_classic,
+    described_consumer,
+    described_share,
+)
+from coordinator_client.descriptions.offsets import (
+    GroupLag,
     GroupOffset,
     PartitionPositions,
     PlannedOffset,
     RecordCount,
-    described_classic,
-    described_consumer,
-    described_share,
     group_offset,
     topic_partitions,
 )
+from coordinator_client.descriptions.streams import described_streams
 from coordinator_client.errors import (
     TOPIC_GONE,
     Misconfigured,
@@ -64,7 +67,6 @@ from coordinator_client.errors import (
     rejected,
 )
 from coordinator_client.settings import isolation_level
-from coordinator_client.streams_description import described_streams
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method

@@ -16,7 +16,12 @@ from coordinator_client.calls import (
     DELETE_SHARE_GROUP_OFFSETS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
 )
-from coordinator_client.descriptions import GroupOffset, PlannedOffset, ShareGroupOffset, share_group_offset
+from coordinator_client.descriptions.offsets import (
+    GroupOffset,
+    PlannedOffset,
+    ShareGroupOffset,
+    share_group_offset,
+)
 from coordinator_client.errors import check_here
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
 from coordinator_protocol.methods import Method

@@ -16,7 +16,7 @@ from coordinator_client.calls import (
     DESCRIBE_TOPIC_CONFIGS,
     DESCRIBE_TOPICS,
 )
-from coordinator_client.descriptions import DeletedRecords, PartitionDescription, leader_epoch
+from coordinator_client.descriptions.transactions import DeletedRecords, PartitionDescription, leader_epoch
 from coordinator_client.errors import Rejected, check_here
 from coordinator_client.reading.snapshots import (
     LEASE_MS,

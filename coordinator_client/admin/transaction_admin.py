@@ -19,7 +19,7 @@ from coordinator_client.calls import (
     LIST_HANGING_TRANSACTIONS,
     LIST_TRANSACTIONS,
 )
-from coordinator_client.descriptions import (
+from coordinator_client.descriptions.transactions import (
     PartitionExplanation,
     TransactionDescription,
     partition_explanation,

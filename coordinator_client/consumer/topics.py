@@ -17,7 +17,7 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import DESCRIBE_GROUPS, RetryingCall
 from coordinator_client.consumer.context import ConsumerContext
-from coordinator_client.descriptions import described_classic
+from coordinator_client.descriptions.groups import described_classic
 from coordinator_client.errors import TransactionError, rejected
 from coordinator_client.groups.backoff import BACKOFF_MS_MAX
 from coordinator_client.groups.topics import LookUp, topics_in

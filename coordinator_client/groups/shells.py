@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -78,7 +79,7 @@ class Begun(Generic[T]):
     """True if the listener may be called meanwhile."""
 
 
-class MemberShell(Generic[CoreT]):
+class MemberShell(ABC, Generic[CoreT]):
     """The part that does not wait."""
 
     _core: CoreT
@@ -96,9 +97,9 @@ class MemberShell(Generic[CoreT]):
         next call tells the core, so an interrupted poll has taken nothing."""
         return self._connection.client_id or client_id_for("consumer", settings.group_id)
 
+    @abstractmethod
     def _begin(self, core: CoreT) -> None:
         """Drive the core."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         group = "" if self._settings.group_id is None else f", group_id={self._settings.group_id!r}"
@@ -135,9 +136,9 @@ class MemberShell(Generic[CoreT]):
         if not self._connection.is_of_a_parent and not self.is_closed:
             self._engine.ask(lambda core: core.end_poll(self._engine.now_ms))
 
+    @abstractmethod
     def _begin_leave(self, patience: Patience, *, commits: bool) -> Begun[None]:
         """Begin to leave the group. With `commits` what is done is committed first."""
-        raise NotImplementedError
 
     def _raise_failure(self) -> None:
         failed = self._core.take_failure()
@@ -151,9 +152,9 @@ class MemberShell(Generic[CoreT]):
         until_ms = begun.patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off, heard_ms=heard_ms)
         return until_ms, core.take_call(commits_only=not begun.with_rebalance), begun.future.is_settled
 
+    @abstractmethod
     def _turn(self, step: Callable[[CoreT], T]) -> T:
         """Run a step on the loop, and return its result. Raises: the exception of the step."""
-        raise NotImplementedError
 
     def _do(self, step: Callable[[CoreT], T]) -> T:
         """Run a step as `_turn` does, for a call that confirms that the application has got the records."""

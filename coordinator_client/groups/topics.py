@@ -11,6 +11,7 @@ polling.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 
 from coordinator_api.v1 import log_pb2 as log
@@ -43,7 +44,7 @@ def topics_in(described: log.DescribeTopicsResponse) -> dict[str, TopicPartition
     }
 
 
-class LookUp:
+class LookUp(ABC):
     """Looks up topics every `metadata_max_age_ms`, one request at a time, as long as there is something to look up."""
 
     def __init__(self, context: LookingContext) -> None:
@@ -64,9 +65,9 @@ class LookUp:
         """Topics to look up; None = all."""
         return self._names
 
+    @abstractmethod
     def _seen(self, found: log.DescribeTopicsResponse, now_ms: int) -> None:
         """Process the descriptions of the topics."""
-        raise NotImplementedError
 
     def advance(self, now_ms: int) -> None:
         """Send the next lookup, if it is due."""

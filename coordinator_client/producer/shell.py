@@ -15,6 +15,7 @@ has: the handle of a transaction, the outcome of a commit. The expression that r
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -88,7 +89,7 @@ def new_given() -> Given:
     return dict[str, Any]()
 
 
-class ProducerShell:
+class ProducerShell(ABC):
     """Base of `Producer` and `AsyncProducer`; not for applications."""
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
@@ -170,9 +171,9 @@ class ProducerShell:
         """Return True if `run` does its work again after this error."""
         return attempts_left > 0 and isinstance(error, Abortable | Recoverable)
 
+    @abstractmethod
     def _turn(self) -> object:
         """Hand the arrived answers to the core, and start the attempts that are due. Does not wait."""
-        raise NotImplementedError
 
     def _change(self, change: Callable[..., None], *arguments: object) -> None:
         """Change the core in a step. Raises: the error of `change`, which has then changed nothing."""
@@ -239,9 +240,9 @@ class ProducerShell:
             "next call of this kind aborts it)",
         )
 
+    @abstractmethod
     def _is_used_elsewhere(self, opened_by: weakref.ref[Any]) -> bool:
         """Return True if a transaction was opened by another thread or task that still runs."""
-        raise NotImplementedError
 
     def _forget_given(self) -> None:
         """Invalidate the handle of the previous transaction, since another one begins."""

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2, log_pb2
-from coordinator_client.descriptions import leader_epoch
+from coordinator_client.descriptions.transactions import leader_epoch
 from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.kafka_batches import from_kafka

@@ -1,4 +1,4 @@
-"""What one run of the simulation is like; its seed says all of it."""
+"""Options of one run of the simulation, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txn_coordinator.config import TwoPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What one run is like; all of it drawn from its seed."""
+    """Options of one run."""
 
     seed: int
     two_phase: TwoPhase
@@ -28,45 +28,45 @@ class Options:
     parked_calls_max: int
     group_bytes_max: int
     passing_weight: float
-    """How often one more topic is deleted, or made again; 0: there is none."""
+    """Weight of the steps that delete a further topic, or make it again; 0 = there is none."""
     participant_ids: int
-    """Transactional ids whose transactions are decided outside."""
+    """Number of transactional ids whose transactions are decided outside."""
     producer_expiration_ms: int
-    """After how long partitions forget idle producers."""
+    """Age at which partitions forget idle producers (ms)."""
     shard_weight: float
-    """How often a shard leaves or is loaded."""
+    """Weight of the steps that unload or load a shard."""
     member_weight: float
-    """How often a member of a group does something."""
+    """Weight of the steps of a member of a group."""
     transact_share: float
-    """How often a client of version 2 ends its transaction at once, with all that is left to write."""
+    """Share of the transactions of version 2 that are ended at once, by Transact with all that is left to write."""
     stretch_rows: int
-    """How many rows of a log make a stretch."""
+    """Rows of a log per stretch."""
     delete_weight: float
-    """How often records are deleted, or held."""
+    """Weight of the steps that delete or hold records."""
     retention: Retention
-    """What partitions keep."""
+    """Retention of partitions."""
     removal_interval_ms: int
-    """How often what they do not keep is looked for."""
+    """Interval of the searches for records beyond the retention (ms)."""
     compaction_interval_ms: int
-    """How often a log to be compacted is looked for; 0: nothing is compacted. Only share groups have such a topic."""
+    """Interval of the searches for logs to compact (ms); 0 = none. Only share groups have such a topic."""
     growth_weight: float
-    """How often a client asks for more partitions, or alters a topic."""
+    """Weight of the steps that add partitions or alter a topic."""
     aborted_stride: int
-    """How densely aborted transactions have rows: small, so that short ones lie across several."""
+    """Offsets between two rows of an aborted transaction: small, so that short ones lie across several."""
     sink_weight: float
-    """How often an engine that writes to a sink does something."""
+    """Weight of the steps of an engine that writes to a sink."""
     participants_at_once: int
-    """How many markers of a sink's decision go into one step."""
+    """Markers of a sink's decision per step."""
     snapshot_weight: float
-    """How often a reader of snapshots does something."""
+    """Weight of the steps of a reader of snapshots."""
     lane: bool
     """Whether Transacts of the common shape take the fast path."""
     kafka_share: float
-    """How many of the clients, members and readers speak Kafka's protocol."""
+    """Share of the clients, members and readers that speak Kafka's protocol."""
     share_weight: float
-    """How often a worker of a share group does something."""
+    """Weight of the steps of a worker of a share group."""
     streams_weight: float
-    """How often a thread of a streams group does something."""
+    """Weight of the steps of a thread of a streams group."""
 
     @classmethod
     def of(cls, seed: int) -> Options:

@@ -202,7 +202,7 @@ def describe_ids(
 ) -> list[Row]:
     """Return a row for each id, with all that the server reports about it. Raises the errors of the client."""
     from coordinator_api.v1 import transaction_pb2 as txn
-    from coordinator_client.descriptions import transaction_description
+    from coordinator_client.descriptions.transactions import transaction_description
 
     request = txn.DescribeTransactionsRequest(
         header=connection.header(), transactional_ids=transactional_ids, history_limit=history_limit

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordinator_client.descriptions import TransactionStep
+from coordinator_client.descriptions.transactions import TransactionStep
 from txnctl.page.words import clock, duration, visible
 
 LEFT: Final = 120

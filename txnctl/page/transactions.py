@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from coordinator_client.descriptions import TransactionDescription
+from coordinator_client.descriptions.transactions import TransactionDescription
 from txnctl.page.request import NotThere, PageRequest, PageView, portion
 from txnctl.page.source import PageAnswer
 from txnctl.page.timeline import cause_words, drawing, kind_of

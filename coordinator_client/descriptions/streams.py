@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_client.descriptions import STREAMS, GroupDescription, GroupMember, MemberTasks
+from coordinator_client.descriptions.groups import (
+    STREAMS,
+    GroupDescription,
+    GroupMember,
+    MemberTasks,
+)
 from coordinator_client.values import TopicPartition
 
 

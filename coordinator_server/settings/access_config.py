@@ -34,8 +34,9 @@ KAFKA_PREFIX: Final = "kafka_"
 class AccessConfig(BaseSettings):
     """The part of `Config` that is about callers."""
 
+    # Deferred, because only `Config` is instantiated, not the parts that it inherits from: a server starts sooner.
     model_config = SettingsConfigDict(
-        env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+        defer_build=True, env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
     )
 
     listen: ListenText = "127.0.0.1:7070"

@@ -102,6 +102,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerPr
         yield server
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_running_server_is_backed_up_and_the_backup_serves(
     txnctl: Terminal, server: ServerProcess, tmp_path: Path

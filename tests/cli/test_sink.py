@@ -44,6 +44,7 @@ def seen(address: str) -> list[bytes | None]:
     return sorted((record.value for record in sdk.read("t", address)), key=lambda value: value or b"")
 
 
+@pytest.mark.long
 def test_several_batches_of_one_partition_are_sent_in_their_order(server: ServerProcess) -> None:
     with sdk.Connection(server.address) as connection:
         with sdk.Admin(connection) as admin:

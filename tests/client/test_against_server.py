@@ -236,6 +236,7 @@ def test_the_longest_transaction_timeout_is_the_servers(tmp_path: Path, maximum_
     assert refused.value.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_and_comes_back_is_not_noticed(tmp_path: Path) -> None:
     """Kills fall anywhere: between requests, in a Produce, in a commit."""
     expected = [b"%06d" % number for number in range(1_600)]

@@ -126,6 +126,7 @@ def test_a_client_that_waits_finds_the_server_that_comes_later(tmp_path: Path, t
     thread.join()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", long_but(lambda transport: transport != "unary", TRANSPORTS))
 def test_what_a_connected_client_could_not_send_is_not_unknown(tmp_path: Path, transport: str) -> None:
@@ -150,6 +151,7 @@ def _logged_by_client(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "coordinator_client"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("group_protocol", ["consumer", "classic"])
 def test_a_consumer_says_that_its_server_is_gone_and_closes_all_the_same(

@@ -41,6 +41,7 @@ def test_in_transactions_each_job_is_done_exactly_once(shared: ServerProcess) ->
     assert result == f"{JOBS} jobs, 2 dead letters, 0 missing, 0 done again"
 
 
+@pytest.mark.long
 def test_without_transactions_each_job_is_done_at_least_once(shared: ServerProcess) -> None:
     *kills, result = run(shared, "plainly", "--plain")
     assert len(kills) == KILLS

@@ -18,6 +18,7 @@ SESSION_MS = 3_000
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_every_count_is_exact_though_a_worker_is_killed(tmp_path: Path) -> None:
     least = ("group_streams_session_timeout_ms_min=1000", "group_streams_heartbeat_interval_ms_min=500")
     settings = [word for setting in least for word in ("--set", setting)]

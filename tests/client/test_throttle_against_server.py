@@ -64,6 +64,7 @@ def check(said: list[str]) -> None:
     assert not [line for line in said if "refused" in line]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transact_bytes", [0, 524_288], ids=["in parts", "whole"])
 def test_a_producer_that_is_asked_to_pause_is_never_refused(
     address: str, said: Callable[[str], list[str]], transact_bytes: int

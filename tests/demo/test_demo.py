@@ -70,6 +70,7 @@ def test_the_streaming_demo_copies_every_flight_once_and_leaves_nothing_behind(t
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("txn-demo-")] == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("flights")
 def test_the_secure_demo_goes_on_behind_its_backup_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ def test_every_command_is_a_make_target_or_one_of_pytest() -> None:
     assert OF_PYTEST
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("command", OF_PYTEST)
 def test_the_tests_that_a_command_names_are_there(command: str) -> None:

@@ -117,6 +117,7 @@ def values(messages: list[Message]) -> list[str]:
     return [(message.value() or b"").decode() for message in messages]
 
 
+@pytest.mark.long
 def test_a_program_moves_from_one_protocol_to_the_other_in_the_same_group(server: Server) -> None:
     with Admin(server.grpc) as admin:
         admin.create_topic("shared", 1)
@@ -160,6 +161,7 @@ def shares(ours: SdkConsumer, theirs: Consumer) -> tuple[int, int]:
     return len(ours.assignment()), len(theirs.assignment())
 
 
+@pytest.mark.long
 def test_a_topic_is_copied_with_the_offsets_of_its_groups(kafka: Server, server: Server, tmp_path: Path) -> None:
     with Admin(kafka.grpc) as admin:
         admin.create_topic("moved", 2)

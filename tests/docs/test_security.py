@@ -30,6 +30,7 @@ def test_its_listeners_are_a_configuration() -> None:
     assert config.insecure_listeners() == ()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_from_nothing_to_mtls_and_acls(tmp_path: Path) -> None:
     require_tool("openssl")

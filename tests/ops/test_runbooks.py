@@ -207,6 +207,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("block", one_in(4, [(block,) for block in RUN_HERE if is_harmless(block)]), ids=str)
 def test_the_commands_that_look_work(block: Block, calm: ServerProcess, tmp_path: Path) -> None:

@@ -246,6 +246,7 @@ def test_floods(victim: Victim, *, is_known: bool) -> None:
         victim.counted_and_told("unknown_calls" if kind == "unfinished_calls" and not is_known else kind)
 
 
+@pytest.mark.long
 def test_unauthenticated_who_only_connect(victim: Victim) -> None:
     for number in range(IDLE):
         with suppress(OSError):
@@ -259,6 +260,7 @@ def test_unauthenticated_who_only_connect(victim: Victim) -> None:
     victim.counted_and_told("unauthenticated")
 
 
+@pytest.mark.long
 def test_calls_of_strangers_are_not_read(victim: Victim) -> None:
     calls = victim.channel(is_known=False).unary_unary(PRODUCE)
     for size in (0, MEBI, 15 * MEBI):
@@ -272,6 +274,7 @@ def test_calls_of_strangers_are_not_read(victim: Victim) -> None:
 # An authenticated caller
 
 
+@pytest.mark.long
 def test_headers_without_end(victim: Victim) -> None:
     calls = victim.channel().unary_unary(LIMITS)
     for size in (20_000, 200_000, 2_000_000):
@@ -293,6 +296,7 @@ def test_messages_that_are_too_large_also_when_they_were_small_on_their_way(
     victim.counted_and_told("messages")
 
 
+@pytest.mark.long
 def test_requests_that_come_in_part_and_never_end(victim: Victim) -> None:
     if victim.transport is TransportName.GRPC:
         pytest.skip("nothing bounds them there (SECURITY.md)")
@@ -332,6 +336,7 @@ def test_lists_without_end_that_were_small_on_their_way(victim: Victim) -> None:
     assert peak_mib(victim.server.process_id) < victim.before_mib + LISTS_GROWTH_MIB_MAX
 
 
+@pytest.mark.long
 def test_requests_of_every_procedure_with_anything_in_them(victim: Victim) -> None:
     requests, channel = Requests(GuardedFront()), victim.channel()
     waiting: list[grpc.Future[bytes]] = []

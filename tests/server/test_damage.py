@@ -117,6 +117,7 @@ def test_a_bit_of_a_segment(tmp_path: Path) -> None:
             serves_the_rest(server, log)
 
 
+@pytest.mark.long
 def test_a_bit_of_a_sorted_file(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server:
         with log_of(server) as log:

@@ -258,6 +258,7 @@ def test_floods_leave_little_memory_behind(tmp_path: Path, transport: TransportN
         gives_back(server, before_mib, FLOODED_GROWTH_MIB_MAX[transport])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("transport")
 def test_readers_that_stood_still_leave_little_memory_behind(tmp_path: Path) -> None:
@@ -324,6 +325,7 @@ def fill(channel: grpc.Channel) -> None:
         assert not log.Produce(request, timeout=DEADLINE_SECONDS).results[0].error_code
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("transport")
 def test_more_connections_than_open_files_end_no_session(tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ def test_members_of_both_kinds_go_on_without_a_rebalance(server: ServerProcess) 
         assert wire.commit("consumer", consumers[1].epoch, consumers[1].member_id, 8) is OK
 
 
+@pytest.mark.long
 def test_a_rebalance_under_way_is_forgotten_and_the_last_generation_stands(server: ServerProcess) -> None:
     with Wire(server) as wire:
         settled = wire.classic_group("g")

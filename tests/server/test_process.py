@@ -115,6 +115,7 @@ def test_a_second_process_on_the_directory_is_refused_with_the_reason(server: Se
     assert f"another process (pid {server.process_id}) has the directory" in said
 
 
+@pytest.mark.long
 def test_another_shard_count_is_refused_with_the_reason(server: ServerProcess) -> None:
     server.kill()
     status, said = refusal_of(ServerProcess(server.data_dir, "--set", "shard_count=32"))
@@ -123,6 +124,7 @@ def test_another_shard_count_is_refused_with_the_reason(server: ServerProcess) -
     server.start()
 
 
+@pytest.mark.long
 def test_a_newer_format_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_rows, "FORMAT_VERSION", own_rows.FORMAT_VERSION + 1)
     open_store(tmp_path / "data", shard_count=64).close()
@@ -204,6 +206,7 @@ def test_a_directory_that_cannot_be_made_is_refused_with_the_reason(tmp_path: Pa
     assert f"the directory {tmp_path / 'data'} cannot be made or used" in said
 
 
+@pytest.mark.long
 def test_it_does_not_run_without_assertions(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-O", "-m", "txnctl", "dev", "--listen", "127.0.0.1:0"],
@@ -232,6 +235,7 @@ def test_a_throw_away_server_says_where_it_listens_and_leaves_nothing(tmp_path: 
     server.kill()
 
 
+@pytest.mark.long
 def test_under_nohup_a_closed_terminal_ends_nothing(server: ServerProcess) -> None:
     server.terminate()
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -60,6 +60,7 @@ def test_a_port_in_use_leaves_no_directory_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "two").exists()
 
 
+@pytest.mark.long
 def test_a_port_for_metrics_in_use_leaves_no_directory_behind(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "one") as running:
         status, said = start(tmp_path, "--data-dir", "two", "--set", f"metrics_listen={running.address}")
@@ -68,6 +69,7 @@ def test_a_port_for_metrics_in_use_leaves_no_directory_behind(tmp_path: Path) ->
     assert not (tmp_path / "two").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("setting", ["listen", "metrics_listen"])
 @pytest.mark.parametrize("address", ["192.0.2.1:7070", "no-such-host.invalid:7070"])
 def test_an_address_that_is_not_of_this_machine_leaves_no_directory_behind(
@@ -109,6 +111,7 @@ def test_a_refused_directory_leaves_no_socket_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "socket").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "closed", long_but({".", "store"}.__contains__, [".", "LOCK", "durable_mark", "store", "store/CURRENT", "segments"])
 )
@@ -158,6 +161,7 @@ def test_a_path_that_cannot_be_is_refused_with_the_reason(tmp_path: Path, path: 
     assert why in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("room_kib", long_but({0, 12, 120}.__contains__, [0, 4, 12, 40, 120]))
 def test_a_full_disk_is_said_in_one_line_and_forgotten_once_there_is_room(tmp_path: Path, room_kib: int) -> None:
     disk = tmp_path / "disk"

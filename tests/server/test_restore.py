@@ -207,6 +207,7 @@ def test_a_reader_of_the_first_restore_is_told_by_the_second(place: Place) -> No
         assert fetched(second.address, shared, fetched(first.address, 0, None).batches[0].leader_epoch).batches
 
 
+@pytest.mark.long
 def test_a_zombie_is_fenced_whose_epoch_the_restored_id_reaches_again(place: Place) -> None:
     write_as(place.server.address, "shop", "before")
     backup = place.back_up()
@@ -236,6 +237,7 @@ def assert_shut_out(zombie: ProducerByWire) -> None:
     )
 
 
+@pytest.mark.long
 def test_what_is_prepared_waits_for_its_decision_and_what_is_open_is_aborted(tmp_path: Path, txnctl: Terminal) -> None:
     place = Place(tmp_path, txnctl)
     place.server.arguments = [*place.server.arguments, "--set", "transaction_two_phase_commit_enable=true"]

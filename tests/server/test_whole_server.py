@@ -156,6 +156,7 @@ def test_a_new_instance_fences_the_old_one(wire: Wire) -> None:
     assert wire.committed(0) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transactional_id", ["", "a\0b", "x" * 1001])
 def test_ids_that_cannot_be_are_refused_and_the_server_goes_on(wire: Wire, transactional_id: str) -> None:
     request = transaction_pb2.InitProducerIdRequest(

@@ -50,6 +50,7 @@ def test_a_second_machine_has_everything_and_the_first_one_ends(
     assert "another server has taken the store over" in first.output
 
 
+@pytest.mark.long
 def test_records_are_read_back_while_the_bucket_answers_late(
     tmp_path: Path, server: ObjectServer, address: str
 ) -> None:

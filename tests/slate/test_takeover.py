@@ -119,6 +119,7 @@ def test_an_owner_that_is_cut_off_from_the_bucket_ends_itself(
         assert alone.wait() in (ExitStatus.LEASE_ENDED, ExitStatus.FAILED)
 
 
+@pytest.mark.long
 def test_a_server_that_waits_ends_at_once_after_sigterm(tmp_path: Path, server: ObjectServer, address: str) -> None:
     with pair(tmp_path, server, address) as (first, second):
         waits(second)
@@ -126,6 +127,7 @@ def test_a_server_that_waits_ends_at_once_after_sigterm(tmp_path: Path, server: 
         assert epoch_at(first) == 0
 
 
+@pytest.mark.long
 def test_two_servers_with_one_number_are_refused(tmp_path: Path, server: ObjectServer, address: str) -> None:
     server.wall_seconds = None
     with (

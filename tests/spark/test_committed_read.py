@@ -94,6 +94,7 @@ def test_a_directory_is_replaced_only_on_request(spark: SparkSession, topics: To
     assert pq.read_table(output, columns=["value"]).num_rows == 1
 
 
+@pytest.mark.long
 def test_the_format_can_be_registered_where_it_came_as_a_zip(spark: SparkSession, topics: Topics) -> None:
     topic = topics.create()
     topics.commit(topic, ["a"])

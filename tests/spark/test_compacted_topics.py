@@ -61,6 +61,7 @@ def test_a_range_may_begin_and_end_where_nothing_is_left(
     assert (report.startOffset, report.endOffset, report.rows) == (start, end, len(left_from(start, end)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "limit", [{"maxRecordsPerTrigger": "2"}, {"maxOffsetsPerTrigger": "4"}, {"maxBytesPerTrigger": "200"}]
 )
@@ -75,6 +76,7 @@ def test_a_stream_with_a_limit_goes_on_past_holes(
         assert all(progress["numInputRows"] <= 2 for progress in query.recentProgress)
 
 
+@pytest.mark.long
 def test_a_stream_publishes_an_end_without_lag(compacted: str, stream: Stream, admin: Admin) -> None:
     stream(compacted, groupId="a stream of what is left")
     # The last commit comes with the next trigger.
@@ -85,6 +87,7 @@ def test_a_stream_publishes_an_end_without_lag(compacted: str, stream: Stream, a
     assert lag.lag.to_last_stable_offset == 0
 
 
+@pytest.mark.long
 def test_limits_are_not_wasted_on_offsets_that_are_gone(
     spark: SparkSession, server: ServerProcess, topics: Topics, admin: Admin, stream: Stream
 ) -> None:

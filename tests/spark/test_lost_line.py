@@ -55,6 +55,7 @@ def accepted(tmp_path: Path) -> Iterator[tuple[ServerProcess, OffsetRange]]:
         yield server, planned.value
 
 
+@pytest.mark.long
 def test_a_task_reads_what_was_planned_or_fails(accepted: tuple[ServerProcess, OffsetRange]) -> None:
     server, planned = accepted
     assert (planned.start_offset, planned.end_offset, planned.leader_epoch) == (0, 4, 0)

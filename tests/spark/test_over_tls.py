@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_executors_show_their_certificate(spark: SparkSession, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "ca")
     pair, client = authority.issue("server"), authority.issue("executor")

@@ -74,6 +74,7 @@ ROWS_AT_ONCE = 10_000
 """Rows that Spark hands to a Python worker in one batch."""
 
 
+@pytest.mark.long
 def test_readers_go_on_behind_a_write_whose_query_failed_in_its_only_task(
     spark: SparkSession, topics: Topics, save: Save, values: Values
 ) -> None:
@@ -213,6 +214,7 @@ def forget_last_commit(tmp_path: Path) -> None:
     (commits / f".{last.name}.crc").unlink()
 
 
+@pytest.mark.long
 def test_a_stream_from_topic_to_topic_writes_each_record_once(
     run: Callable[..., None], topics: Topics, values: Values, tmp_path: Path
 ) -> None:
@@ -228,6 +230,7 @@ def test_a_stream_from_topic_to_topic_writes_each_record_once(
     assert sorted(values(target)) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.long
 def test_another_checkpoint_is_another_sink(
     spark: SparkSession, run: Callable[..., None], topics: Topics, values: Values, tmp_path: Path
 ) -> None:

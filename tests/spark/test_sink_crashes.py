@@ -85,6 +85,7 @@ def test_a_driver_that_dies_at_any_step_leaves_a_batch_that_is_written_once(
     assert copy.seen() == expected
 
 
+@pytest.mark.long
 def test_rows_of_two_topics_in_one_micro_batch_are_decided_at_once(
     spark: SparkSession, line: Line, topics: Topics, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_rows_of_two_topics_in_one_micro_batch_are_decided_at_once(
     assert seen() == [["0", "2"], ["1"]]
 
 
+@pytest.mark.long
 def test_a_task_that_fails_is_repeated_and_its_first_attempts_are_never_seen(
     copy: Copying, line: Line, topics: Topics
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_task_that_fails_is_repeated_and_its_first_attempts_are_never_seen(
     assert all_there == sorted(["a", "b", "c"] * 3)
 
 
+@pytest.mark.long
 def test_an_answer_that_is_lost_on_the_way_is_asked_for_again_and_costs_no_task(
     copy: Copying, line: Line, topics: Topics
 ) -> None:

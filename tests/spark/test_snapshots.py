@@ -108,6 +108,7 @@ def test_a_stream_of_snapshots_has_each_transaction_in_one_micro_batch(
     assert len(stream(name)) == 2
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_is_repeated_is_the_same(
     stream: Callable[..., list[list[str]]], topics: Topics, tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_micro_batch_that_is_repeated_is_the_same(
     assert stream(name) == [*before, ["b"]]
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_snapshots_is_of_no_other_stream(
     stream: Callable[..., list[list[str]]], topics: Topics
 ) -> None:

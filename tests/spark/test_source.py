@@ -193,6 +193,7 @@ def test_the_end_is_fixed_when_the_query_is_planned(read: Read, topics: Topics) 
     assert read(topic).count() == 2
 
 
+@pytest.mark.long
 def test_conditions_of_a_query_cut_the_read(spark: SparkSession, read: Read, topics: Topics) -> None:
     topic = topics.create(3)
     for partition in range(3):
@@ -289,6 +290,7 @@ def test_records_that_were_deleted_are_a_loss_where_they_were_asked_for_and_else
     assert values(read(topic, startingOffsets=offsets(topic, p0=1), failOnDataLoss="false")) == ["c"]
 
 
+@pytest.mark.long
 def test_a_batch_that_cannot_be_read_fails_its_task_and_is_named(read: Read, topics: Topics) -> None:
     topic = _with_a_corrupt_batch(topics)
     with pytest.raises(Exception, match=rf"CorruptBatch.*CORRUPT_MESSAGE.*{topic}-1 at offset 3.*onCorruptBatch=skip"):

@@ -34,6 +34,7 @@ def test_a_stream_goes_on_where_it_stood_and_an_open_transaction_waits(stream: S
     assert stream.batches() == ["0", "1"]
 
 
+@pytest.mark.long
 def test_markers_and_aborted_records_alone_make_no_micro_batch(stream: Stream, topics: Topics) -> None:
     topic = topics.create()
     topics.commit(topic, ["a"])
@@ -82,6 +83,7 @@ def test_the_first_micro_batch_is_the_same_though_its_beginning_is_asked_for_aga
     assert stream.values() == ["a", "b", "c"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("option", "place"),
     one_in(3, [("startingOffsets", 0), ("startingOffsets", -2), ("startingOffsetsByTimestamp", 1_000)]),
@@ -106,6 +108,7 @@ def test_a_first_micro_batch_is_repeated_though_partitions_were_added_that_its_b
         stream(topic, **starting)
 
 
+@pytest.mark.long
 def test_limits_hold_in_every_micro_batch(stream: Stream, topics: Topics) -> None:
     topic = topics.create()
     topics.commit(topic, [str(number) for number in range(5)])
@@ -171,6 +174,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(stream: Stream,
     assert stream.values() == ["a", "b"]
 
 
+@pytest.mark.long
 def test_new_topics_that_match_are_read_from_their_beginning(stream: Stream, topics: Topics) -> None:
     first = topics.create()
     pattern = first.removesuffix("1") + "[0-9]+"
@@ -220,6 +224,7 @@ def test_a_stream_begins_at_a_time_for_each_partition_and_a_time_for_all_goes_be
     assert stream.values()[:3] == ["first-0-3000", "first-1-3000", "second-0-3000"]
 
 
+@pytest.mark.long
 def test_a_stream_publishes_where_it_stands_and_another_one_goes_on_there(
     stream: Stream, topics: Topics, admin: Admin
 ) -> None:
@@ -239,6 +244,7 @@ def test_a_stream_publishes_where_it_stands_and_another_one_goes_on_there(
     assert stream.values() == ["c"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "limit",
     long_but(

@@ -167,6 +167,7 @@ def test_an_output_that_lacks_rows_is_told(run: Run, topics: Topics, tmp_path: P
         run(topic)
 
 
+@pytest.mark.long
 def test_limits_and_columns_are_those_of_the_source(run: Run, topics: Topics) -> None:
     topic = topics.create()
     topics.commit(topic, ["a", "b", "c"])
@@ -179,6 +180,7 @@ def test_limits_and_columns_are_those_of_the_source(run: Run, topics: Topics) ->
     assert [counts(one) for one in found.partitions] == [(0, 4, 3, 1, None)]
 
 
+@pytest.mark.long
 def test_it_ends_where_it_is_told_to(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     topic = topics.create()
     topics.commit(topic, ["a"])
@@ -239,6 +241,7 @@ def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, object
         JobSettings(options={}, **wrong)  # type: ignore[arg-type]  # a table of wrong ones
 
 
+@pytest.mark.long
 def test_a_note_that_was_not_finished_is_made_anew(
     run: Run, topics: Topics, values: Callable[[], list[str]], tmp_path: Path
 ) -> None:
@@ -268,6 +271,7 @@ def test_a_topic_that_is_deleted_is_left_out_of_the_account_where_losses_are_all
     assert [(found.topic, *counts(found)) for found in second.partitions] == [(kept, 2, 4, 1, 1, 1)]
 
 
+@pytest.mark.long
 def test_a_stream_that_began_and_read_nothing_knows_that_its_topic_was_made_again(
     run: Run, topics: Topics, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def test_damage_that_a_reader_met_never_ends_the_store(damaged: Path) -> None:
     store.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_damage_that_a_compaction_meets_first_ends_the_store_once(damaged: Path) -> None:
     store = opened(damaged)

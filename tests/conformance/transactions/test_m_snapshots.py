@@ -109,6 +109,7 @@ def test_what_is_marked_in_one_partition_only_is_shown_in_none() -> None:
     assert delta_of(world, taken, take(world)) == EVERYWHERE
 
 
+@pytest.mark.long
 @case(342)
 @pytest.mark.parametrize(
     ("two_phase", "partition_count"),

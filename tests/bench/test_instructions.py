@@ -12,6 +12,9 @@ from bench.instructions import LOADS, CannotCount, Counted, main, stretches
 
 ROOT = Path(__file__).resolve().parents[2]
 
+IN_EACH_RUN = {"Transact in a session", "Version 1"}
+"""Loads that `make test` has; the long target has the others."""
+
 
 def test_a_machine_without_valgrind_is_told_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -35,7 +38,10 @@ def test_a_stretch_that_was_not_written_is_no_figure(tmp_path: Path) -> None:
         stretches(tmp_path)
 
 
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize(
+    "load",
+    [load if load in IN_EACH_RUN else pytest.param(load, marks=[pytest.mark.slow, pytest.mark.long]) for load in LOADS],
+)
 def test_what_is_counted_are_transactions_that_the_server_takes(load: str) -> None:
     program = """
 import sys

@@ -218,7 +218,13 @@ def an_interrupted_run(options: dict[str, Any], at: tuple[int, ...] = ()) -> Int
     return interrupter
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, id=way, marks=[pytest.mark.slow, pytest.mark.long] if way == "in parts" else [])
+        for way, options in OPTIONS.items()
+    ],
+)
 def test_an_exception_at_each_line_leaves_told_what_is_true(options: dict[str, Any]) -> None:
     seen = () if options == OPTIONS["in parts"] else an_interrupted_run(OPTIONS["in parts"]).places
     for at in one_of_each(an_interrupted_run(options).places, seen=set(seen)):

@@ -210,7 +210,11 @@ def test_a_preparation_that_was_interrupted_can_be_aborted_by_hand() -> None:
 # Outcomes.
 
 
-@pytest.mark.parametrize("transact_bytes", [0, 500_000], ids=["in parts", "whole"])
+@pytest.mark.parametrize(
+    "transact_bytes",
+    [pytest.param(0, marks=[pytest.mark.slow, pytest.mark.long]), 500_000],
+    ids=["in parts", "whole"],
+)
 def test_a_commit_that_was_carried_out_is_never_told_as_aborted(transact_bytes: int) -> None:
     """Even where the server that is asked once more cannot say anything until the deadline."""
     method = Method.TRANSACT if transact_bytes else Method.END_TXN

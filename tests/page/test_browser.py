@@ -86,7 +86,7 @@ def violations(browser: Chromium) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("is_dark", [False, pytest.param(True, marks=pytest.mark.long)], ids=["light", "dark"])
 @pytest.mark.parametrize("path", ALL)
 def test_a_page_breaks_no_rule_of_accessibility(browser: Chromium, address: str, path: str, is_dark: bool) -> None:
     browser.look(1280, is_dark=is_dark)

@@ -235,8 +235,8 @@ def read_to_the_end(pipe: BinaryIO | None) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("is_busy", [pytest.param(False, marks=pytest.mark.long), True], ids=["idle", "busy"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_it_ends_with_its_parent_however_that_ends(number: signal.Signals, *, is_busy: bool) -> None:
     """The worker has its parent's output, so that is read to its end when both are gone."""
     command = [sys.executable, "-c", PARENT.format(is_busy=is_busy)]

@@ -153,10 +153,12 @@ class BackgroundLoop(AsyncioLoop):
         for task in tasks:
             task.cancel()
         self.asyncio_loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        # The loop would keep it, and with it this object, until the collector comes.
+        self._next_look.cancel()
         self._is_over = True
 
     def _look_later(self) -> None:
-        self.asyncio_loop.call_later(LOOK_MS / 1_000, self._look)
+        self._next_look = self.asyncio_loop.call_later(LOOK_MS / 1_000, self._look)
 
     def _look(self) -> None:
         self._look_later()

@@ -6,6 +6,7 @@ import threading
 from queue import SimpleQueue
 
 from coordinator_client.loops import THREAD_NAME, BackgroundLoop, background_loop
+from tests.harness.garbage import nothing_left_to_the_collector
 
 
 def threads() -> list[threading.Thread]:
@@ -57,3 +58,10 @@ def test_a_loop_that_has_ended_hears_of_what_was_cancelled_late() -> None:
     after = background_loop()
     after.release()
     assert ended.asyncio_loop.is_closed(), "and holds nothing of the system for ever"
+
+
+def test_a_loop_that_has_ended_leaves_nothing_to_the_collector() -> None:
+    with nothing_left_to_the_collector():
+        loop = BackgroundLoop()
+        loop.stop()
+        del loop

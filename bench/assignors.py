@@ -107,7 +107,7 @@ def measure(size: Size) -> dict[str, float]:
     """Return milliseconds by column."""
     runs = RUNS_OF_THE_LARGEST if size.partitions >= _LARGE else RUNS
     calls = dict(_calls(size))
-    rounds = [{column: _median_ms(call, runs) for column, call in calls.items()} for _ in range(ROUNDS)]
+    rounds = [{column: median_ms(call, runs) for column, call in calls.items()} for _ in range(ROUNDS)]
     return {column: min(found[column] for found in rounds) for column in calls}
 
 
@@ -169,10 +169,10 @@ async def _print_server_table() -> None:
 
 async def _server_row(worker: WorkerProcess, group: ConsumerGroup, topics: _Topics, assignor: str) -> list[str]:
     task = target_task(group, topics, (assignor,))
-    on_loop_ms = _median_ms(lambda: compute(task, SERVER_ASSIGNORS[assignor]), RUNS)
+    on_loop_ms = median_ms(lambda: compute(task, SERVER_ASSIGNORS[assignor]), RUNS)
     result = compute(task, SERVER_ASSIGNORS[assignor])
     task_bytes, result_bytes = pickle.dumps(task), pickle.dumps(result)
-    packing_ms = _median_ms(lambda: pickle.dumps(task), RUNS) + _median_ms(lambda: pickle.loads(result_bytes), RUNS)
+    packing_ms = median_ms(lambda: pickle.dumps(task), RUNS) + median_ms(lambda: pickle.loads(result_bytes), RUNS)
     assert pickle.loads(task_bytes) == task
     spent_ns = []
     for _ in range(RUNS_OF_THE_LARGEST):
@@ -209,7 +209,8 @@ def _swapped(members: Members, shares: Shares[str]) -> Members:
     return {**known, _NEWCOMER: MemberSpec(topics=gone.topics)}
 
 
-def _median_ms(call: Callable[[], object], runs: int) -> float:
+def median_ms(call: Callable[[], object], runs: int) -> float:
+    """Return the median of the CPU time of calls (ms), with garbage collection off."""
     spent_ns = []
     gc.collect()
     gc.disable()

@@ -2,7 +2,7 @@
 
 A real server on a prepared directory, one connection, heartbeats evenly spread. In the first round the server still
 replaces the deadlines that it loaded; after that the state is steady. Target: p99 below 10 ms on 2 otherwise idle cores
-(spec groups, case 350).
+(spec groups, case 350). Then the same of consumer groups and of streams groups (`bench.epoch_heartbeats`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import tempfile
-from collections import deque
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import uvloop
 
+from bench import epoch_heartbeats
+from bench.epoch_heartbeats import Answers, evenly
 from bench.server import OwnServer
 from coordinator_api.v1 import group_pb2
 from coordinator_client import Connection
@@ -46,8 +47,6 @@ SESSION_MS: Final = 6_000
 _ROUNDS: Final = 4
 _GENERATION: Final = 7
 _DEADLINE_MS: Final = 30_000
-_STEP_SECONDS: Final = 0.004
-"""Pause between two bundles of heartbeats (s); a dozen are sent at a time."""
 
 
 def main() -> None:
@@ -67,6 +66,8 @@ def main() -> None:
         taken_ms = sorted(answer for answer in answers if isinstance(answer, float))
         p50, p99 = (taken_ms[len(taken_ms) * share // 100] for share in (50, 99))
         print(f"| {number} | {p50:.1f} | {p99:.1f} | {len(answers) - len(taken_ms)} |")
+    print()
+    epoch_heartbeats.print_table(GROUPS, MEMBERS, ROUND_SECONDS)
 
 
 def _member_id(group: int, number: int) -> str:
@@ -108,10 +109,6 @@ def fill(data_dir: Path) -> None:
     opened.store.close()
 
 
-Answers = Sequence[float | BaseException]
-"""Latency of each heartbeat's reply (ms), or the error."""
-
-
 def beat(endpoint: str, rounds: int) -> list[Answers]:
     """Send this many rounds of heartbeats."""
 
@@ -144,19 +141,7 @@ class _Load:
 
     async def round(self) -> Answers:
         """Send one heartbeat for every member."""
-        loop = asyncio.get_running_loop()
-        began, steps = loop.time(), round(ROUND_SECONDS / _STEP_SECONDS)
-        answers: list[asyncio.Future[float]] = [loop.create_future() for _request in self._requests]
-        waiting = deque(zip(self._requests, answers, strict=True))
-
-        def send(step: int) -> None:
-            while waiting and (len(answers) - len(waiting)) * steps < step * len(answers):
-                self._send(*waiting.popleft())
-            if waiting:
-                loop.call_at(began + step * _STEP_SECONDS, send, step + 1)
-
-        send(1)
-        return await asyncio.gather(*answers, return_exceptions=True)
+        return await evenly([partial(self._send, request) for request in self._requests], ROUND_SECONDS)
 
     def _send(self, request: group_pb2.HeartbeatRequest, taken_ms: asyncio.Future[float]) -> None:
         loop = asyncio.get_running_loop()

@@ -25,6 +25,7 @@ from bench.cases import (
     spark_idle,
     spark_read,
     spark_sink,
+    streams,
     transactions,
 )
 
@@ -37,6 +38,7 @@ _MODULES: Final = (
     consume,
     kafka_front,
     share,
+    streams,
     spark_read,
     spark_sink,
     spark_idle,
@@ -59,6 +61,8 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
         "snapshots": "how long taking a snapshot keeps the loop, and what reading it costs",
         "access": "what TLS, ways to say who calls, and ACLs cost the transactions of 64 producers",
         "redelivery": "how soon the records of a share consumer that was killed come to another one",
+        "streams_targets": "how long targets of streams groups take, and how long they keep the loop",
+        "takeover": "how soon the task of a killed member of a streams group runs on its standby",
         "share_memory": "what records in flight cost, and the operations on them",
         "growth": "whether the memory of a server grows under a mixed load",
     }

@@ -25,7 +25,7 @@ from group_coordinator.events import GroupNews, RebalanceCompleted, RebalanceSta
 from group_coordinator.shard import GroupShard
 from group_coordinator.streams import records
 from group_coordinator.streams.assignor import STICKY, PlacedMember, SubtopologyTasks
-from group_coordinator.streams.computing import PlacedTasks, TaskPlan, place
+from group_coordinator.streams.computing import PlacedTasks, TaskPlan, is_large, place
 from group_coordinator.streams.group import StreamsGroup, find_group, the_group
 from group_coordinator.streams.state import NO_ROLES, StreamsMember, TopologyLook, Wishes
 from group_coordinator.streams.topology import Configured, configure
@@ -155,10 +155,10 @@ def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
     )
     if wait_ms > 0:
         return Decision(effects=(ArmTimer(timer_of_target(group_id), wait_ms, assign(shard, group_id)),))
-    plan = task_plan(shard, group)
-    if plan.is_large:
+    configured = configure(group.topology, shard.topics.shape)
+    if is_large(len(group.members), sum(configured.task_counts.values())):
         return _leave_the_loop(shard, group, turn)
-    return _reached(shard, place(plan), turn)
+    return _reached(shard, place(task_plan(shard, group)), turn)
 
 
 def decide_target_here(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:

@@ -16,9 +16,8 @@ Source: spec groups 6.9; KIP-1071, KIP-441 (warm-up tasks), KIP-708 (tags).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Final, NamedTuple
 
@@ -90,7 +89,7 @@ class _Placing:
         """Members of the standby tasks of a task, by process."""
         self.loads = dict.fromkeys(self.members, 0)
         """Number of tasks by member."""
-        self._beside: Counter[str] = Counter()
+        self._beside = dict.fromkeys(self.members, 0)
         self.active_before = {
             task: member_id for member_id, each in self.members.items() for task in each.before.active
         }
@@ -113,15 +112,18 @@ class _Placing:
     # Active tasks
 
     def place_active(self, tasks: Sequence[TaskId], *, beside: Iterable[TaskId] = ()) -> None:
-        """Place active tasks. Of members with equal claims, those come first that have few of the tasks `beside`, which
-        are placed later: so these need not make room."""
+        """Place active tasks, given in order. Of members with equal claims, those come first that have few of the tasks
+        `beside`, which are placed later: so these need not make room."""
         room = _Room(self.loads, sum(self.loads.values()) + len(tasks))
-        self._beside = Counter(self.active_before[task] for task in beside if task in self.active_before)
+        self._beside = dict.fromkeys(self.members, 0)
+        for task in beside:
+            if task in self.active_before:
+                self._beside[self.active_before[task]] += 1
         # A task that is warming up elsewhere is the first to leave.
-        order = sorted(tasks, key=lambda task: (task in self.warming_before, task))
-        left = order
-        for may_exceed in (False, True):
-            left = [task for task in left if not self._stays(task, room, may_exceed=may_exceed)]
+        left = sorted(tasks, key=self.warming_before.__contains__)
+        if self.active_before:
+            for may_exceed in (False, True):
+                left = [task for task in left if not self._stays(task, room, may_exceed=may_exceed)]
         left = [task for task in left if not self._goes_to_state(task, room)]
         least_loaded = self._least_loaded(room)
         for task in sorted(left):
@@ -136,10 +138,10 @@ class _Placing:
 
     def _goes_to_state(self, task: TaskId, room: _Room) -> bool:
         """Place a task in a process that has its state, if one has room: that of its active task or of a copy."""
-        had = self.active_before.get(task)
-        processes = {
-            self.process(each): self.lag(self.process(each), task) for each in self.copies_before.get(task, ())
-        }
+        had, copies = self.active_before.get(task), self.copies_before.get(task, ())
+        if had is None and not copies:
+            return False
+        processes = {self.process(each): self.lag(self.process(each), task) for each in copies}
         if had is not None:
             processes[self.process(had)] = -1
         candidates = [
@@ -168,19 +170,23 @@ class _Placing:
         for heap in inside.values():
             heapify(heap)
         while queue:
-            _load, process_id = heappop(queue)
+            process_id = queue[0][1]
             heap = inside[process_id]
             while heap and not room.has(heap[0][1]):
                 heappop(heap)
             if heap:
-                _count, member_id = heappop(heap)
+                member_id = heap[0][1]
                 yield member_id
-                heappush(heap, (self._claims(member_id), member_id))
-                heappush(queue, (self.share(process_id), process_id))
+                heapreplace(heap, (self._claims(member_id), member_id))
+                heapreplace(queue, (self.share(process_id), process_id))
+            else:
+                heappop(queue)
 
     def share(self, process_id: str) -> float:
         """Return the number of tasks of a process for each of its members."""
         member_ids = self.processes[process_id]
+        if len(member_ids) == 1:
+            return self._claims(member_ids[0])
         return sum(map(self._claims, member_ids)) / len(member_ids)
 
     def _claims(self, member_id: str) -> int:
@@ -202,18 +208,22 @@ class _Placing:
     def place_standbys(self, tasks: Sequence[TaskId], count: int) -> None:
         if count == 0:
             return
-        spread = _Spread(self)
         for task in tasks:
             for member_id in self.copies_before.get(task, ()):
-                if len(spread.of(task)) < count and self.is_without(task, self.process(member_id)):
-                    spread.add(task, member_id)
+                if len(self.standbys.get(task, ())) < count and self.is_without(task, self.process(member_id)):
+                    self.place_standby(task, member_id)
+        spread = _Spread(self)
         for task in tasks:
-            while len(spread.of(task)) < count:
+            for _ in range(count - len(self.standbys.get(task, ()))):
                 process_id = spread.best(task)
                 if process_id is None:
                     break
                 spread.add(task, self.least_loaded_in(process_id))
         spread.even_out()
+
+    def place_standby(self, task: TaskId, member_id: str) -> None:
+        self.standbys.setdefault(task, {})[self.process(member_id)] = member_id
+        self.loads[member_id] += 1
 
     def is_without(self, task: TaskId, process_id: str) -> bool:
         """Return True for a process that has no copy of a task."""
@@ -225,7 +235,8 @@ class _Placing:
         return old is not None and self.process(old) == process_id
 
     def least_loaded_in(self, process_id: str) -> str:
-        return min(self.processes[process_id], key=lambda each: (self.loads[each], each))
+        member_ids = self.processes[process_id]
+        return member_ids[0] if len(member_ids) == 1 else min(member_ids, key=lambda each: (self.loads[each], each))
 
 
 class _Room:
@@ -254,51 +265,54 @@ class _Spread:
             process_id: placing.members[member_ids[0]].tags for process_id, member_ids in placing.processes.items()
         }
         self._of_process: dict[str, set[TaskId]] = {process_id: set() for process_id in placing.processes}
+        for task, copies in placing.standbys.items():
+            for process_id in copies:
+                self._of_process[process_id].add(task)
         self._queues: dict[tuple[tuple[str, str], ...], list[tuple[float, str]]] = {}
         for process_id, tags in self._tags.items():
             self._queues.setdefault(tags, []).append((placing.share(process_id), process_id))
         for queue in self._queues.values():
             heapify(queue)
 
-    def of(self, task: TaskId) -> Mapping[str, str]:
-        """Return the members of the standby tasks of a task, by process."""
-        return self._placing.standbys.get(task, {})
-
     def add(self, task: TaskId, member_id: str) -> None:
         placing = self._placing
         process_id = placing.process(member_id)
-        placing.standbys.setdefault(task, {})[process_id] = member_id
-        placing.loads[member_id] += 1
+        placing.place_standby(task, member_id)
         self._of_process[process_id].add(task)
-        heappush(self._queues[self._tags[process_id]], (placing.share(process_id), process_id))
+        queue, entry = self._queues[self._tags[process_id]], (placing.share(process_id), process_id)
+        if queue and queue[0][1] == process_id:
+            heapreplace(queue, entry)
+        else:
+            heappush(queue, entry)
 
     def best(self, task: TaskId) -> str | None:
         """Return the best process for one more copy of the task; None if every process has one.
 
         The process of its active task until now comes last. While its new one warms up, it could not be a standby."""
-        placing = self._placing
+        firsts = [(tags, first) for tags, queue in self._queues.items() if (first := self._first(queue, task))]
+        if len(firsts) <= 1:
+            return firsts[0][1][1] if firsts else None
         used = {tag for process_id in self._with(task) for tag in self._tags[process_id]}
-        found: list[tuple[int, float, str]] = []
-        for tags, queue in self._queues.items():
-            first = self._first(queue, lambda each: placing.is_without(task, each))
-            if first is not None:
-                found.append((-len(set(tags) - used), *first))
-        return min(found, key=lambda each: (placing.is_held_in(task, each[2]), *each))[2] if found else None
+        found = ((self._placing.is_held_in(task, each[1]), -len(set(tags) - used), *each) for tags, each in firsts)
+        return min(found)[3]
 
     def _with(self, task: TaskId) -> Iterator[str]:
         yield self._placing.process(self._placing.active[task])
-        yield from self.of(task)
+        yield from self._placing.standbys.get(task, ())
 
-    def _first(self, queue: list[tuple[float, str]], is_wanted: Callable[[str], bool]) -> tuple[float, str] | None:
-        """Return the first entry of the queue that is up to date and wanted. Drops those that are out of date."""
-        passed, found = list[tuple[float, str]](), None
-        while queue and found is None:
-            entry = heappop(queue)
-            if entry[0] != self._placing.share(entry[1]):
-                continue
-            passed.append(entry)
-            if is_wanted(entry[1]):
-                found = entry
+    def _first(self, queue: list[tuple[float, str]], task: TaskId) -> tuple[float, str] | None:
+        """Return the first entry that is up to date and whose process has no copy of the task. Drops those that are out
+        of date."""
+        placing, passed = self._placing, list[tuple[float, str]]()
+        found = None
+        while queue:
+            entry = queue[0]
+            if entry[0] == placing.share(entry[1]):
+                if placing.is_without(task, entry[1]):
+                    found = entry
+                    break
+                passed.append(entry)
+            heappop(queue)
         for entry in passed:
             heappush(queue, entry)
         return found
@@ -344,6 +358,8 @@ class _Spread:
 
 def _eased(placing: _Placing, wishes: Wishes) -> dict[str, Roles]:
     """Return the tasks of all members. Those that are held back stay, and warm up at their new members."""
+    if not placing.held:
+        return _by_member(placing.members, placing.active, placing.standbys, {})
     active, standbys = dict(placing.active), {task: dict(each) for task, each in placing.standbys.items()}
     warmups: dict[TaskId, str] = {}
     for task in sorted(
@@ -378,12 +394,12 @@ def _by_member(
     standbys: Mapping[TaskId, Mapping[str, str]],
     warmups: Mapping[TaskId, str],
 ) -> dict[str, Roles]:
-    roles: dict[str, tuple[set[TaskId], set[TaskId], set[TaskId]]] = {each: (set(), set(), set()) for each in members}
+    roles: dict[str, tuple[list[TaskId], list[TaskId], list[TaskId]]] = {each: ([], [], []) for each in members}
     for task, member_id in active.items():
-        roles[member_id][0].add(task)
+        roles[member_id][0].append(task)
     for task, copies in standbys.items():
         for member_id in copies.values():
-            roles[member_id][1].add(task)
+            roles[member_id][1].append(task)
     for task, member_id in warmups.items():
-        roles[member_id][2].add(task)
+        roles[member_id][2].append(task)
     return {member_id: Roles(*(frozenset(tasks) for tasks in of_member)) for member_id, of_member in roles.items()}

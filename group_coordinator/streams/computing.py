@@ -12,8 +12,12 @@ from group_coordinator.streams.assignor import PlacedMember, SubtopologyTasks, a
 from group_coordinator.streams.state import Roles, Wishes
 
 TASKS_ON_LOOP_MAX: Final = 150
-"""Members and tasks above which a computation leaves the loop: about 2 ms (`python -m bench assignors` has the costs of
-other assignors)."""
+"""Members and tasks above which a computation leaves the loop: about 2 ms (`python -m bench streams_targets`)."""
+
+
+def is_large(member_count: int, task_count: int) -> bool:
+    """Return True if the computation would block the loop for too long."""
+    return member_count + task_count > TASKS_ON_LOOP_MAX
 
 
 class TaskPlan(NamedTuple):
@@ -24,11 +28,6 @@ class TaskPlan(NamedTuple):
     members: Mapping[str, PlacedMember]
     subtopologies: tuple[SubtopologyTasks, ...]
     wishes: Wishes
-
-    @property
-    def is_large(self) -> bool:
-        """True if the computation would block the loop for too long."""
-        return len(self.members) + sum(each.task_count for each in self.subtopologies) > TASKS_ON_LOOP_MAX
 
 
 class PlacedTasks(NamedTuple):

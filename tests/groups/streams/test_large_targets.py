@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from coordinator_runtime.worker import WorkerLost
-from group_coordinator.streams import computing
+from group_coordinator.shard import GroupShard
+from group_coordinator.streams import assigning, background, computing
+from group_coordinator.streams.computing import TaskPlan
+from group_coordinator.streams.group import StreamsGroup
 from tests.harness.streams_groups import StreamsGroups, streams_groups, tasks
 from tests.harness.workers import HeldWorker
 
@@ -46,6 +49,24 @@ def test_a_target_that_comes_too_late_is_computed_again() -> None:
     streams.world.settle()
     streams.settles(*members)
     assert {len(member.active) for member in members} == {2}
+
+
+def test_heartbeats_beside_a_computation_do_not_gather_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That took the loop a walk over all members for each heartbeat of a forming group."""
+    planned = []
+
+    def plan(shard: GroupShard, group: StreamsGroup) -> TaskPlan:
+        planned.append(group.group_id)
+        return gathered(shard, group)
+
+    gathered = assigning.task_plan
+    for module in (assigning, background):
+        monkeypatch.setattr(module, "task_plan", plan)
+    streams, worker = groups_and_worker()
+    for member in streams.members("first", "second", "third"):
+        member.joins()
+        member.beats()
+    assert len(planned) == len(worker.tasks) == 1
 
 
 def test_when_the_other_process_dies_the_target_is_computed_here() -> None:

@@ -15,6 +15,8 @@ public final class Main {
             case "share-fill" -> Window.print(Share.fill(options));
             case "share-acknowledge" -> Window.print(Share.acknowledge(options));
             case "share-latency" -> Window.print(Share.latency(options));
+            case "lines" -> Window.print(WordCount.fill(options));
+            case "word-count" -> Window.print(WordCount.count(options));
             case "raw-transactions" -> Window.print(Raw.transactions(options));
             case "raw-init" -> Window.print(Raw.initProducerIds(options));
             case "open" -> Window.print(Raw.open(options));

@@ -20,7 +20,7 @@ from coordinator_server.exits import ExitStatus
 from tests.harness.object_store import ObjectServer
 from tests.harness.patience import DEADLINE_SECONDS, looks
 from tests.harness.server_process import READY, ServerProcess
-from tests.slate.test_serving import initialised, txnctl
+from tests.slate.test_serving import initialised, served, txnctl
 
 pytestmark = pytest.mark.slow
 
@@ -108,6 +108,26 @@ def test_a_server_that_stood_still_ends_itself_when_it_goes_on(
         assert first.wait() == ExitStatus.LEASE_ENDED
         assert epoch_at(second) == 2
     assert "the lease of the store is over" in first.output
+
+
+@pytest.mark.long
+def test_an_owner_that_is_fenced_before_its_lease_ends_is_to_be_started_again(
+    tmp_path: Path, server: ObjectServer, address: str
+) -> None:
+    """A server without a lease takes the store over, and loses it to the owner that is started again."""
+    server.wall_seconds = None
+    with leased(tmp_path / "a", 1, server, address, ttl_ms=60_000) as owner:
+        assert epoch_at(owner) == 0
+        with served(tmp_path / "b", server, address) as rival:
+            assert epoch_at(rival) == 1
+            # An owner without work notices nothing.
+            epoch_at(owner, "late")
+            assert owner.wait() == ExitStatus.LEASE_ENDED
+            assert "another server has opened the store" in owner.output
+            owner.start()
+            assert epoch_at(owner) == 2
+            epoch_at(rival, "late")
+            assert rival.wait() == ExitStatus.FENCED
 
 
 @pytest.mark.long

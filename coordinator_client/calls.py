@@ -89,6 +89,9 @@ _ADMIN: Final = "AdminService"
 _GROUP: Final = "GroupService"
 _SHARE: Final = "ShareService"
 
+FIND_COORDINATOR: Final = Rpc(
+    Method.FIND_COORDINATOR, _TXN, txn.FindCoordinatorRequest, txn.FindCoordinatorResponse.FromString
+)
 INIT_PRODUCER_ID: Final = Rpc(
     Method.INIT_PRODUCER_ID, _TXN, txn.InitProducerIdRequest, txn.InitProducerIdResponse.FromString
 )
@@ -400,7 +403,7 @@ class RetryingCall(Generic[RequestT, ReplyT]):
             case ErrorClass.UNKNOWN_OUTCOME:
                 self.lost += 1
             case ErrorClass.RETRY | ErrorClass.REFRESH:
-                # One endpoint serves every key, so looking the coordinator up again would name the same one.
+                # One server serves every key, and the transport looks for it.
                 pass
             case _:
                 error = failure_of(self.rpc.method, verdict)

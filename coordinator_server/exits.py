@@ -24,9 +24,11 @@ class ExitStatus(IntEnum):
     FAILED = 70
     """The store failed while the server ran, or a defect ended it. Starting again recovers what was acknowledged."""
     FENCED = 71
-    """Another server has taken the store over. It has all that was acknowledged; do not start this one again."""
+    """Another server has taken the store over, with all that was acknowledged, and this one has no lease. Do not start
+    it again."""
     LEASE_ENDED = 72
-    """The lease of the server ended, so another may own the store. Start it again: it waits until it is needed."""
+    """The lease of the server ended, or another server has taken the store over before it did. Start it again: it waits
+    until it is needed."""
 
 
 class CommandFailed(Exception):

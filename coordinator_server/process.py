@@ -534,6 +534,10 @@ class _Process:
         return True
 
     def _fail(self, failure: Exception) -> None:
+        if isinstance(failure, StoreFenced) and self._lease is not None:
+            # The other server took the lease, which this one did not notice yet, or it has none. To start again is
+            # right in both cases: this one waits, or fences a server that may not write.
+            failure = LeaseEnded(f"the lease of the store is over ({failure})")
         if not self._failure.done():
             self._failure.set_result(failure)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -41,9 +40,16 @@ from coordinator_client.tls import Tls
 from coordinator_client.transport.first_contact import GIVE_UP_MS, ContactFirst, FirstContact, Look
 from coordinator_client.transport.grpc_library import note_use
 from coordinator_client.transport.grpc_transport import GrpcChannel, UnaryTransport
-from coordinator_client.transport.server_look import look_at
+from coordinator_client.transport.known_servers import (
+    PORT_MAX,
+    KnownServers,
+    addresses_of,
+    followed_servers,
+    host_of,
+)
+from coordinator_client.transport.server_look import ServerLook, place_of
 from coordinator_client.transport.session_transport import Channel, SessionTransport
-from coordinator_client.transport.several import Choice, SeveralLooks, SeveralTransports, addresses_of
+from coordinator_client.transport.several import SeveralLooks, SeveralTransports
 from coordinator_client.transport.transport import (
     GRPC_SESSION,
     SESSION,
@@ -59,8 +65,6 @@ from coordinator_protocol.names import check_client_id
 
 REQUEST_TIMEOUT_MS: Final = 30_000
 
-_HOST_PORT: Final = re.compile(r"(?P<host>[^\s/:]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
-_PORT_MAX: Final = 65_535
 _NAME_LENGTH_MAX: Final = 64
 
 _log = logging.getLogger("coordinator_client.connection")
@@ -76,6 +80,7 @@ class ConnectionDependencies(TypedDict, total=False):
     clock: Clock
     random_source: RandomSource
     open_loop: Callable[[], Loop]
+    servers: KnownServers | None
 
 
 class Connection:
@@ -98,7 +103,8 @@ class Connection:
         """Store the address of the server; no connection is opened.
 
         `endpoint` is HOST:PORT, [IPv6]:PORT or a gRPC target such as unix:PATH. HOST:PORT,HOST:PORT names several
-        servers with one store: requests go to the one that serves. `client_id` shows up in the server's history.
+        servers with one store: requests go to the one that serves. A client also learns the addresses of the servers
+        from the one that answers, and goes on to them when it is lost. `client_id` shows up in the server's history.
 
         `transport` is `session` by default: one stream for all producers and consumers of this process, at a fraction
         of the cost. It uses the compiled transport if that is installed. `grpc_session` is the same, but always by
@@ -114,7 +120,6 @@ class Connection:
         Raises: Rejected, Misconfigured or TypeError for an impossible argument.
         """
         self._endpoints = _checked_endpoints(endpoint)
-        self._choice = Choice(len(self._endpoints))
         check_transport(transport)
         for each in self._endpoints:
             _check_tls(each, tls)
@@ -134,6 +139,7 @@ class Connection:
         their own loop."""
         self._transport_name = transport
         self._open_transport = dependencies.get("open_transport")
+        self._servers = self._servers_known(dependencies)
         self._contact = self._no_contact(
             dependencies.get("look"), None if wait_ms is None else duration_ms("wait_ms", wait_ms)
         )
@@ -193,10 +199,19 @@ class Connection:
         note_use()
         return self._over_all(partial(self._opened_to, open_loop))
 
+    def _servers_known(self, dependencies: ConnectionDependencies) -> KnownServers | None:
+        """Return the addresses to go on to; None if requests only go to the given one."""
+        if "servers" in dependencies:
+            return dependencies["servers"]
+        if not dependencies.keys() & {"open_transport", "clock"}:
+            return followed_servers(self.endpoint, self.tls, self.clock.monotonic_ms())
+        return KnownServers(self._endpoints, self.clock.monotonic_ms()) if len(self._endpoints) > 1 else None
+
     def _over_all(self, open_one: Callable[[str], Transport]) -> Transport:
-        """Return a transport to the server, or over those to each of several."""
-        transports = [open_one(each) for each in self._endpoints]
-        return transports[0] if len(transports) == 1 else SeveralTransports(transports, self._choice)
+        """Return a transport to the given address, or over those to all known ones."""
+        if self._servers is None:
+            return open_one(self.endpoint)
+        return SeveralTransports(open_one, self._servers, self.clock, self.client_id)
 
     def _opened_to(self, open_loop: Callable[[], Loop], endpoint: str) -> Transport:
         if self._transport_name == UNARY:
@@ -220,11 +235,17 @@ class Connection:
         )
 
     def _look(self) -> Look | None:
-        """Return a check of all addresses; None if only gRPC's resolvers know where one of them is."""
-        looks = [look for each in self._endpoints if (look := look_at(each, self.clock, self.tls)) is not None]
-        if len(looks) < len(self._endpoints):
+        """Return a check of the known addresses; None if only gRPC's resolvers know where one of them is."""
+        if any(place_of(each) is None for each in self._endpoints):
             return None
-        return looks[0] if len(looks) == 1 else SeveralLooks(looks, self._choice, self.clock)
+        if self._servers is None:
+            return self._look_at(self.endpoint)
+        return SeveralLooks(self._look_at, self._servers, self.clock)
+
+    def _look_at(self, address: str) -> Look:
+        place = place_of(address)
+        assert place is not None, "addresses that servers name have a host and a port"
+        return ServerLook(place, self.clock, self.tls)
 
     def _met(self, transport: Transport, open_loop: Callable[[], Loop]) -> Transport:
         """Return the transport, behind the first contact until that is made."""
@@ -426,11 +447,10 @@ def _checked_endpoints(endpoint: str) -> list[str]:
 def _check_endpoint(endpoint: str) -> None:
     if endpoint.startswith(TARGET_SCHEMES):
         return
-    found = _HOST_PORT.fullmatch(endpoint)
-    if found is None or not 0 < int(found["port"]) <= _PORT_MAX:
+    if host_of(endpoint) is None:
         raise rejected(
             ErrorCode.INVALID_REQUEST,
-            f"{endpoint!r} is no address of a server: write HOST:PORT with a port from 1 to {_PORT_MAX}, or unix:PATH",
+            f"{endpoint!r} is no address of a server: write HOST:PORT with a port from 1 to {PORT_MAX}, or unix:PATH",
         )
 
 

@@ -8,6 +8,7 @@ import pickle
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -20,10 +21,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from grpc import aio
 
+from coordinator_api.v1 import log_pb2
 from coordinator_client import Connection, Misconfigured, Tls
+from coordinator_client.calls import DESCRIBE_TOPICS
 from coordinator_client.clock import SystemClock
 from coordinator_client.transport.cached_channel import CachedChannel, ChannelOptions
+from coordinator_client.transport.known_servers import KnownServers
 from coordinator_client.transport.server_look import look_at
+from coordinator_client.transport.transport import UNARY
+from tests.client.test_several import naming
 from tests.harness.certificates import DAY, Authority, Pair
 
 HOST = "127.0.0.1"
@@ -126,6 +132,22 @@ async def test_a_server_of_another_ca_is_refused(authority: Authority, tmp_path:
         said = await seen(endpoint, Tls(ca_file=authority.ca_file))
     assert said is not None
     assert "its certificate is not signed by the CA in the file given for it" in said
+
+
+async def test_a_server_that_another_one_named_is_verified_like_that_one(authority: Authority, tmp_path: Path) -> None:
+    async with server(authority.issue("server")) as given, server(Authority(tmp_path, "other").issue("b")) as named:
+        known = KnownServers([given], 0)
+        known.learn(naming(given, named))
+        known.answered(named)
+        tls = Tls(ca_file=authority.ca_file)
+        with Connection(given, tls=tls, transport=UNARY, servers=known) as connection:
+            ask = partial(connection.transport.ask, DESCRIBE_TOPICS, log_pb2.DescribeTopicsRequest(), timeout_ms=2_000)
+            # The first contact passes it by.
+            met = await asyncio.to_thread(ask)
+            assert (met.status, known.current) == ("UNIMPLEMENTED", given)
+            known.answered(named)
+            refused = await asyncio.to_thread(ask)
+            assert (refused.status, known.current) == ("UNAVAILABLE", given)
 
 
 async def test_a_server_whose_certificate_has_expired_is_refused(authority: Authority) -> None:

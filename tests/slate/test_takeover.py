@@ -14,12 +14,13 @@ import grpc
 import pytest
 
 from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
-from coordinator_client import Admin, Producer, read
+from coordinator_client import Admin, Consumer, Producer, read
+from coordinator_client.transport import known_servers
 from coordinator_server.exits import ExitStatus
 from tests.harness.object_store import ObjectServer
 from tests.harness.patience import DEADLINE_SECONDS, looks
 from tests.harness.server_process import READY, ServerProcess
-from tests.slate.test_serving import initialised
+from tests.slate.test_serving import initialised, served, txnctl
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +111,26 @@ def test_a_server_that_stood_still_ends_itself_when_it_goes_on(
 
 
 @pytest.mark.long
+def test_an_owner_that_is_fenced_before_its_lease_ends_is_to_be_started_again(
+    tmp_path: Path, server: ObjectServer, address: str
+) -> None:
+    """A server without a lease takes the store over, and loses it to the owner that is started again."""
+    server.wall_seconds = None
+    with leased(tmp_path / "a", 1, server, address, ttl_ms=60_000) as owner:
+        assert epoch_at(owner) == 0
+        with served(tmp_path / "b", server, address) as rival:
+            assert epoch_at(rival) == 1
+            # An owner without work notices nothing.
+            epoch_at(owner, "late")
+            assert owner.wait() == ExitStatus.LEASE_ENDED
+            assert "another server has opened the store" in owner.output
+            owner.start()
+            assert epoch_at(owner) == 2
+            epoch_at(rival, "late")
+            assert rival.wait() == ExitStatus.FENCED
+
+
+@pytest.mark.long
 def test_an_owner_that_is_cut_off_from_the_bucket_ends_itself(
     tmp_path: Path, server: ObjectServer, address: str
 ) -> None:
@@ -168,6 +189,65 @@ def test_a_producer_that_knows_both_servers_goes_on_after_a_kill(
         serving(second)
         found = Counter(record.value.decode() for record in read("t", f"{first.address},{second.address}"))
         assert found == Counter(acknowledged)
+
+
+@pytest.mark.long
+def test_clients_that_were_given_only_the_owner_go_on_after_a_kill(
+    tmp_path: Path, server: ObjectServer, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer, a consumer and an administrator. Nothing acknowledged is lost, and nothing is there twice."""
+    monkeypatch.setattr(known_servers, "FIRST_QUESTION_MS", 0)
+    with pair(tmp_path, server, address, port=free_port()) as (first, second), Admin(first.address) as admin:
+        admin.create_topic("t", 1)
+        waits(second)
+        with (
+            Producer(first.address, transactional_id="p") as producer,
+            Consumer(first.address, group_id="g", auto_offset_reset="earliest") as consumer,
+        ):
+            consumer.subscribe(["t"])
+            sends(producer, range(10))
+            found = received(consumer, 10)
+            for _ in looks("the server that waits, among those that clients know"):
+                if second.address in known_to_clients_of(first):
+                    break
+                admin.describe_topics()
+            first.kill()
+            sends(producer, range(10, 20))
+            found += received(consumer, 10)
+            assert [each.name for each in admin.describe_topics()] == ["t"]
+        serving(second)
+        assert Counter(found) == Counter(str(number) for number in range(20))
+
+
+def known_to_clients_of(process: ServerProcess) -> tuple[str, ...]:
+    known = known_servers.followed_servers(process.address, None, 0)
+    return () if known is None else known.addresses
+
+
+def sends(producer: Producer, numbers: range) -> None:
+    """Commit one transaction for each number."""
+    for number in numbers:
+        with producer.begin() as transaction:
+            transaction.send("t", str(number).encode())
+
+
+def received(consumer: Consumer, count: int) -> list[str]:
+    """Return the values of the next records."""
+    found: list[str] = []
+    for _ in looks("the records"):
+        found += [record.value.decode() for record in consumer.poll(timeout_ms=1_000)]
+        if len(found) >= count:
+            return found
+    raise AssertionError
+
+
+def test_commands_that_were_given_the_server_that_waits_ask_the_owner(
+    tmp_path: Path, server: ObjectServer, address: str
+) -> None:
+    with pair(tmp_path, server, address, port=free_port()) as (first, second):
+        waits(second)
+        txnctl(second, "topic", "create", "t")
+        assert "t" in txnctl(first, "topic", "list")
 
 
 def test_a_server_that_waits_names_the_owner(tmp_path: Path, server: ObjectServer, address: str) -> None:

@@ -24,8 +24,8 @@ from coordinator_client.transport.connection import Connection
 from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_client.transport.grpc_library import grpc
 from coordinator_client.transport.grpc_transport import UnaryTransport, cached_channel
+from coordinator_client.transport.known_servers import addresses_of, followed_servers
 from coordinator_client.transport.server_look import look_at
-from coordinator_client.transport.several import addresses_of
 from coordinator_client.transport.transport import UNIX_SCHEMES
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.exits import CommandFailed, ExitStatus
@@ -51,7 +51,10 @@ def connected(server: str, transport: type[UnaryTransport] = UnaryTransport) -> 
     """Open a connection to the server, and close it at the end. Errors inside the block are raised as CommandFailed."""
     check_address(server)
     tls = tls_for(server)
-    connection = Connection(server, client_id=CLIENT_ID, tls=tls, open_transport=partial(transport, tls=tls))
+    servers = followed_servers(server, tls, SystemClock().monotonic_ms())
+    connection = Connection(
+        server, client_id=CLIENT_ID, tls=tls, open_transport=partial(transport, tls=tls), servers=servers
+    )
     with failures_in_words(server), connection:
         check_reachable(server)
         yield connection

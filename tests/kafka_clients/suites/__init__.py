@@ -15,6 +15,7 @@ from tests.kafka_clients.suites import (
     stories,
     streams,
     streams_protocol,
+    takeover,
 )
 
 SUITES: Final[tuple[Suite, ...]] = (
@@ -30,4 +31,5 @@ SUITES: Final[tuple[Suite, ...]] = (
     *librdkafka.SUITES,
     spark.SUITE,
     flink.SUITE,
+    *takeover.SUITES,
 )

@@ -30,7 +30,7 @@ def python(cache: Cache) -> Path:
     return cache.once("python", [_REQUIREMENTS], build) / "venv" / "bin" / "python"
 
 
-def _node_modules(cache: Cache) -> Path:
+def node_modules(cache: Cache) -> Path:
     def build(target: Path) -> None:
         (target / "package.json").write_bytes((_NODE / "package.json").read_bytes())
         build_step([program("npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts"], target)
@@ -52,7 +52,7 @@ def _python_story(script: str, place: Place) -> list[Case]:
 
 
 def _node_story(script: str, place: Place) -> list[Case]:
-    environment = {"NODE_PATH": str(_node_modules(place.cache))}
+    environment = {"NODE_PATH": str(node_modules(place.cache))}
     command: list[str | Path] = [program("node"), _PROGRAMS / script, place.address]
     return story_cases(place.run(command, timeout_s=_STORY_S_MAX, environment=environment))
 
@@ -62,7 +62,7 @@ def _pinned(package: str) -> str:
     return str(version)
 
 
-def _npm_pinned(package: str) -> str:
+def npm_pinned(package: str) -> str:
     (version,) = re.findall(rf'"{package}": "(\S+)"', (_NODE / "package.json").read_text())
     return str(version)
 
@@ -97,7 +97,7 @@ SUITES: Final = (
     Suite(
         "kafkajs",
         "kafkajs",
-        _npm_pinned("kafkajs"),
+        npm_pinned("kafkajs"),
         "story of ours: transactions, groups, offsets in transactions",
         partial(_node_story, "kafkajs_story.js"),
     ),

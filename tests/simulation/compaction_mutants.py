@@ -30,7 +30,6 @@ _COMPACTING: Final = {
     "tick_weight": 6.0,
 }
 _DELETING: Final = {"delete_weight": 6.0, "removal_interval_ms": 200}
-_CRASHING: Final = {"crash_weight": 2.0}
 
 
 def keep_older_values(_newest: Any, _table: Any, _key: bytes) -> int:
@@ -74,10 +73,6 @@ def heed_no_lease(decide: Any, shard: LogShard, *args: Any) -> Decision:
         return decision
     finally:
         shard._leases = leases
-
-
-def compact_what_is_removed(_from_log_start: Any, step: CompactionStep, _log_start_offset: int) -> CompactionStep:
-    return step
 
 
 def compact_what_is_open(end: Any, view: Any, *args: Any) -> int:
@@ -132,12 +127,6 @@ COMPACTION: Final = (
         "heed_no_lease",
         "a pass takes what a lease holds",
         ((LogShard, "decide_compact", heed_no_lease),),
-        _COMPACTING | _DELETING,
-    ),
-    Mutant(
-        "compact_what_is_removed",
-        "a pass writes rows again that are before the log start",
-        ((log_shard, "from_log_start", compact_what_is_removed),),
         _COMPACTING | _DELETING,
     ),
     Mutant(

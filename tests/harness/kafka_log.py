@@ -76,11 +76,12 @@ def batch(
     is_transactional: bool = False,
     compression: Compression = Compression.NONE,
     times_ms: Sequence[int] = (),
+    keys: Sequence[bytes | None] = (),
 ) -> memoryview:
     """A batch as a Kafka producer sends it."""
-    rows = [
-        (None, value.encode(), at, ()) for value, at in zip(values, times_ms or [BASE_MS] * len(values), strict=True)
-    ]
+    count = len(values)
+    placed = zip(keys or [None] * count, values, times_ms or [BASE_MS] * count, strict=True)
+    rows = [(key, value.encode(), at, ()) for key, value, at in placed]
     return memoryview(
         kafka_batch(
             kafka_packed(kafka_payload(rows), compression),

@@ -48,6 +48,7 @@ from partition_log.requests import (
     TopicName,
     TopicResult,
 )
+from partition_log.shard import LogShard
 from partition_log.state import Isolation, ProducerEntry
 from tests.harness.calls import called
 from tests.harness.calls import partition_name as partition_name
@@ -501,6 +502,14 @@ class World:
             (offset, totals.record_count, totals.marker_count, totals.abort_count)
             for offset, totals in (*ends, (head.log_end_offset, head.totals))
         ]
+
+    def clean_to(self, partition: str) -> int:
+        """Return the offset up to which a partition is compacted, durably. Raises Refused where its shard is away."""
+        placed = self.inside.catalog.place(*partition_name(partition))
+        shard: LogShard = self.inside.runtime.shard(placed.shard)
+        head = shard.durable_head(placed.ref.ordinal)
+        assert head is not None
+        return head.compaction.clean_to
 
     # Checks
 

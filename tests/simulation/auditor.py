@@ -7,8 +7,9 @@ spec transactions 12, I1 to I20 those of spec log-and-runtime 6.2.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from tests.simulation.compaction_audit import CompactionAudit, whole_log
 from tests.simulation.group_audit import GroupAudit
 from tests.simulation.history import Answer, Entry, History, Identity, Op, Read
 from tests.simulation.snapshot_audit import SnapshotAudit
@@ -30,12 +31,11 @@ class Auditor:
         self._fate: dict[str, str] = {}
         """value -> outcome of the marker that ended it, as the raw logs tell"""
         self._fate_csn: dict[str, int] = {}
-        self._log = {
-            partition: history.removed[partition] + [*read.entries] for partition, read in history.final_raw.items()
-        }
+        self._log = {partition: whole_log(history, partition) for partition in history.final_raw}
         """All that was ever in the partitions, what went too."""
+        self._compaction = CompactionAudit(history, self._log)
         self._groups = GroupAudit(history, self._transactions, self._fate)
-        self.snapshots = SnapshotAudit(history, self._log)
+        self.snapshots = SnapshotAudit(history, self._log, self._compaction)
 
     def check(self) -> None:
         self._check_calm()
@@ -52,6 +52,7 @@ class Auditor:
         self._groups.check()
         self._check_removals()
         self._check_topics()
+        self._compaction.check()
         self.snapshots.check()
 
     # Logs
@@ -85,22 +86,19 @@ class Auditor:
             )
 
     def _check_counts(self) -> None:
-        """What the store says lies before an offset is what the log has there. An abort counts where it hides
-        records."""
+        """What the store says lies before an offset is all that the log ever had, less what lies behind that offset and
+        was not compacted. An abort counts where it hid records. A pass corrects nothing before the log start."""
         for partition, counted in self._history.counted.items():
             entries = self._log[partition]
+            hiding = _hiding_aborts(entries)
+            left = [*self._history.removed[partition], *self._history.final_raw[partition].entries]
+            log_start = self._history.final_raw[partition].log_start_offset
             for end_offset, *numbers in counted:
-                before = [entry for entry in entries if entry.offset < end_offset]
-                writers: set[int] = set()
-                aborts = 0
-                for entry in before:
-                    if entry.outcome:
-                        aborts += entry.outcome == "abort" and entry.producer_id in writers
-                        writers.discard(entry.producer_id)
-                    else:
-                        writers.add(entry.producer_id)
-                markers = sum(1 for entry in before if entry.outcome)
-                expected = [len(before) - markers, markers, aborts]
+                if end_offset <= log_start and self._compaction.has(partition):
+                    continue
+                behind = [entry for entry in left if entry.offset >= end_offset]
+                counts = zip(_counts(entries, hiding), _counts(behind, hiding), strict=True)
+                expected = [ever - still for ever, still in counts]
                 require(
                     numbers == expected,
                     f"{partition}: records, markers and aborts before offset {end_offset} are stored as {numbers}, "
@@ -162,6 +160,8 @@ class Auditor:
             for entry in final
             if read.fetch_offset <= entry.offset < read.next_offset and self._is_shown(entry, read.level)
         ]
+        shown = {entry.offset for entry in read.entries}
+        expected = [entry for entry in expected if entry.offset in shown or not self._may_lack(entry, read)]
         require(
             list(read.entries) == expected,
             f"I5/I9/I10: at {read.at} a {read.level} read of {read.partition} from {read.fetch_offset} showed "
@@ -177,6 +177,12 @@ class Auditor:
                 any(op.invoked_at <= read.at for op in txn.commits),
                 f"I2: {entry.value} was committed at {read.at} without a request",
             )
+
+    def _may_lack(self, entry: Entry, read: Read) -> bool:
+        """Whether compaction may have taken an entry that a read lacks."""
+        if entry.outcome:
+            return self._compaction.may_lack_marker(read.partition, entry, read.at, read.entries)
+        return self._compaction.may_lack(read.partition, entry.offset, at=read.at)
 
     def _is_shown(self, entry: Entry, level: str) -> bool:
         if level == "raw":
@@ -421,6 +427,26 @@ class Auditor:
             )
         unstable = self._history.unstable_groups
         require(not unstable, f"P7: groups still hold offsets of ended transactions: {unstable}")
+
+
+def _hiding_aborts(entries: Iterable[Entry]) -> set[int]:
+    """Return the offsets of the markers that abort records."""
+    writers: set[int] = set()
+    found: set[int] = set()
+    for entry in entries:
+        if not entry.outcome:
+            writers.add(entry.producer_id)
+        elif entry.producer_id in writers:
+            writers.discard(entry.producer_id)
+            if entry.outcome == "abort":
+                found.add(entry.offset)
+    return found
+
+
+def _counts(entries: Sequence[Entry], hiding: set[int]) -> tuple[int, int, int]:
+    """Return the numbers of records, markers, and aborts that hide records."""
+    markers = [entry.offset for entry in entries if entry.outcome]
+    return len(entries) - len(markers), len(markers), len(hiding.intersection(markers))
 
 
 def _values(entries: Iterable[Entry]) -> list[str]:

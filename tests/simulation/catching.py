@@ -30,6 +30,7 @@ _WITHOUT = {
     "kafka_share": 0.0,
     "share_weight": 0.0,
     "streams_weight": 0.0,
+    "topic_keys": None,
 }
 """What only some bugs need: it takes steps, and the others show themselves sooner without."""
 

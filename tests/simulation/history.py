@@ -258,6 +258,8 @@ class ShownSnapshot:
     """... here: at the cut that they asked for before, or where the log began."""
     readings: list[dict[str, tuple[Entry, ...]]] = field(default_factory=list)
     """What it showed, each time it was read as a whole."""
+    is_held: list[bool] = field(default_factory=list)
+    """Whether a lease held its records from when it was taken until the end of each reading."""
     is_lost: bool = False
     """The line in which it was taken was lost."""
 
@@ -272,6 +274,21 @@ class ShownDelta:
     snapshot: ShownSnapshot
     """What it had then."""
     added: dict[str, tuple[Entry, ...]]
+    is_held: bool
+    """Whether a lease held the records of the snapshot until the reader had them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedPart:
+    """A part of a log that a pass of compaction has gone over, with all that was there before."""
+
+    at: int
+    partition: str
+    begin_offset: int
+    end_offset: int
+    pass_end_offset: int
+    """Records before it may replace others."""
+    entries: tuple[Entry, ...]
 
 
 @dataclass(slots=True)
@@ -287,6 +304,11 @@ class History:
     final_committed: dict[str, Read] = field(default_factory=dict)
     removed: dict[str, list[Entry]] = field(default_factory=dict)
     """What went from the beginning of every partition, before what `final_raw` shows."""
+    compacted: list[CompactedPart] = field(default_factory=list)
+    clean_to: dict[str, int] = field(default_factory=dict)
+    """Where the part of every partition ends that compaction has cleaned, once all is calm."""
+    key_count: int = 0
+    """Number of keys of the records; 0 = each has its own."""
     deletions: list[Deletion] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)

@@ -36,6 +36,7 @@ from tests.harness.kafka_batches import BASE_MS
 from tests.harness.kafka_caller import KafkaCaller
 from tests.harness.kafka_log import KafkaLog, batch
 from tests.harness.kafka_reader import KafkaReader
+from tests.harness.payloads import key_of
 from tests.harness.world import World
 from tests.simulation.history import Op
 from txn_coordinator.outcomes import Ended
@@ -128,6 +129,7 @@ class KafkaClients:
             is_transactional=is_transactional,
             compression=_COMPRESSIONS[op.number % len(_COMPRESSIONS)],
             times_ms=[max(BASE_MS, self._world.clock.wall_ms())] * len(op.values),
+            keys=self._keys(op),
         )
         version = 11 if op.version == 1 else 12
         transactional_id = op.transactional_id if is_transactional else None
@@ -142,6 +144,12 @@ class KafkaClients:
             return ProduceResult(name, base_offset=result.base_offset)
 
         return self._caller.begin(ApiKey.PRODUCE, version, request, **context).map(produced)
+
+    def _keys(self, op: Op) -> list[bytes]:
+        """Return the keys of records for a topic that is compacted; none for another."""
+        key_counts = self._world.options.key_counts
+        key_count = key_counts.get(partition_name(op.partition).topic)
+        return [] if key_count is None else [key_of(value, key_count).encode() for value in op.values]
 
     def _end(self, op: Op, context: dict[str, Any]) -> Pending[Ended]:
         request = EndTxnRequest(op.transactional_id, *_identity_of(op), op.outcome.upper() == Outcome.COMMIT.name)

@@ -34,6 +34,7 @@ from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.topics import TopicService
 from partition_log.transacted import BatchWrite
 from tests.simulation import bugs
+from tests.simulation.compaction_mutants import COMPACTION
 from tests.simulation.kafka_mutants import KAFKA
 from tests.simulation.mutant import Mutant
 from tests.simulation.share_mutants import SHARES
@@ -199,6 +200,7 @@ MUTANTS = (
     *SHARES,
     *STREAMS,
     *KAFKA,
+    *COMPACTION,
     Mutant(
         "time_out_what_awaits_a_decision",
         "a timeout aborts what waits for an outside decision",

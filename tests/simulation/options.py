@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
 from coordinator_protocol.limits import EPOCH_MAX
 from partition_log.catalog.settings import Retention
+from partition_log.compaction.chunks import CHUNK_ROWS_MAX
 from partition_log.state import PRODUCER_EXPIRATION_MS
 from txn_coordinator.config import TwoPhase
+
+
+def _compaction(rng: Random) -> Mapping[str, str]:
+    """Return settings of a topic that is compacted."""
+    return {
+        "cleanup_policy": rng.choice(("compact", "compact,delete")),
+        "min_dirty_ratio": rng.choice(("0", "0.5")),
+        "delete_retention_ms": rng.choice(("0", "1000")),
+        "min_compaction_lag_ms": rng.choice(("0", "0", "500")),
+        "max_compaction_lag_ms": rng.choice(("-1", "1000")),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +61,13 @@ class Options:
     removal_interval_ms: int
     """Interval of the searches for records beyond the retention (ms)."""
     compaction_interval_ms: int
-    """Interval of the searches for logs to compact (ms); 0 = none. Only share groups have such a topic."""
+    """Interval of the searches for logs to compact (ms); 0 = none."""
+    topic_keys: int | None
+    """Number of keys of the main topic, which is compacted; 0 = each record has its own; None = it is not compacted."""
+    topic_compaction: Mapping[str, str]
+    """Settings of the main topic about its compaction."""
+    chunk_rows: int
+    """Rows of a log that a pass of compaction changes at once."""
     growth_weight: float
     """Weight of the steps that add partitions or alter a topic."""
     aborted_stride: int
@@ -71,6 +90,9 @@ class Options:
     @classmethod
     def of(cls, seed: int) -> Options:
         rng = Random(f"options {seed}")
+        compaction_interval_ms = Random(f"compaction {seed}").choice((0, 100, 700))
+        compacted_rng = Random(f"compacted {seed}")
+        is_compacted = compaction_interval_ms and compacted_rng.random() < 0.5
         return cls(
             seed=seed,
             two_phase=rng.choice(list(TwoPhase)),
@@ -96,7 +118,10 @@ class Options:
             delete_weight=rng.choice((0.3, 2.0)),
             retention=Retention(rng.choice((-1, -1, 500, 3_000)), rng.choice((-1, -1, 1, 500, 3_000))),
             removal_interval_ms=rng.choice((200, 1_000, 5_000)),
-            compaction_interval_ms=Random(f"compaction {seed}").choice((0, 100, 700)),
+            compaction_interval_ms=compaction_interval_ms,
+            topic_keys=compacted_rng.choice((0, 1, 3, 10)) if is_compacted else None,
+            topic_compaction=_compaction(compacted_rng),
+            chunk_rows=compacted_rng.choice((1, 4, CHUNK_ROWS_MAX)) if is_compacted else CHUNK_ROWS_MAX,
             growth_weight=rng.choice((0.3, 2.0)),
             sink_weight=rng.choice((0.0, 0.0, 40.0)),
             participants_at_once=rng.choice((1, 64)),

@@ -164,6 +164,7 @@ class RestoringSimulation(Simulation):
         history = self.history
         lost = [answer for op in history.ops for answer in op.forget_answers_after(taken.at)]
         history.reads = [read for read in history.reads if read.at <= taken.at]
+        history.compacted = [part for part in history.compacted if part.at <= taken.at]
         history.offset_reads = [read for read in history.offset_reads if read.at <= taken.at]
         for snapshot in history.snapshots:
             snapshot.is_lost = snapshot.is_lost or snapshot.at > taken.at

@@ -18,12 +18,15 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import RuntimeLimits
 from group_coordinator.share_partitions import decisions as share_decisions
 from partition_log import index_rows
+from partition_log.compaction import chunks
+from partition_log.shard import LogShard
 from tests.harness.engines import is_in_bucket
 from tests.harness.inside import WorldOptions
 from tests.harness.shelf import Shelf
 from tests.harness.world import World
 from tests.simulation import shards
 from tests.simulation.clients import Instance, Numbers
+from tests.simulation.compactions import Compactions
 from tests.simulation.groups import CONFIG as GROUP_CONFIG
 from tests.simulation.groups import Groups
 from tests.simulation.history import SHARED_GROUP, Answer, History, OffsetRead, Op, PlainCommit
@@ -44,6 +47,9 @@ from txn_coordinator.sinks import decisions as sink_decisions
 
 _CALM_MS = 30_000
 _REQUESTS_MAX = 300
+_COMPACTION_WEIGHT = 6.0
+_COMPACTION_STEPS = 12
+_CALM_STEPS = 200
 _UNAUTHENTICATED_SHARE = 0.2
 """Share of the crashes before which the store is looked at with altered rows; each look is up to four starts."""
 
@@ -66,7 +72,8 @@ def _world_options(options: Options) -> WorldOptions:
         compaction_interval_ms=options.compaction_interval_ms,
         group_config=GROUP_CONFIG,
         lane=options.lane,
-        writes_records=bool(options.kafka_share),
+        writes_records=bool(options.kafka_share) or options.topic_keys is not None,
+        key_counts={} if options.topic_keys is None else {"t": options.topic_keys},
         runtime_limits=RuntimeLimits(
             group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
         ),
@@ -84,7 +91,7 @@ class Simulation:
         self._strangers_rng = Random(f"strangers {options.seed}")
         self.world = World(_world_options(options), shelf)
         self._kafka = KafkaClients(self.world)
-        self.history = History(options.epoch_max)
+        self.history = History(options.epoch_max, key_count=options.topic_keys or 0)
         self._numbers = Numbers()
         self._ids = [f"id{number}" for number in range(options.transactional_ids)]
         self.history.participants = {f"pay{number}" for number in range(options.participant_ids)}
@@ -123,6 +130,7 @@ class Simulation:
             passing=self._topics.passing,
             now=lambda: self._now,
         )
+        self._compactions = Compactions(self.world, self.history, lambda: self._now)
         self._shares = ShareWorkers(self.world, options.seed, is_wanted=bool(options.share_weight))
         self._streams = StreamsGroups(
             self.world, options.seed, self.history, now=lambda: self._now, is_wanted=bool(options.streams_weight)
@@ -136,6 +144,8 @@ class Simulation:
             (index_rows, "ABORTED_STRIDE", self.options.aborted_stride),
             (sink_decisions, "PARTICIPANTS_AT_ONCE", self.options.participants_at_once),
             (share_decisions, "_archived", self._shares.hearing_of(share_decisions._archived)),
+            (chunks, "CHUNK_ROWS_MAX", self.options.chunk_rows),
+            (LogShard, "decide_compact", self._compactions.hearing_of(LogShard.decide_compact)),
         )
         with ExitStack() as undo:
             for module, name, value in constants:
@@ -156,6 +166,7 @@ class Simulation:
         return self.history
 
     def _events(self) -> list[tuple[float, Callable[[], None]]]:
+        is_compacted = self.options.topic_keys is not None
         return [
             (30, self._deliver),
             (25, self._answer),
@@ -189,6 +200,7 @@ class Simulation:
             (self.options.delete_weight, partial(self._if_served, self._removals.delete)),
             (self.options.delete_weight, partial(self._if_served, self._removals.hold)),
             (self.options.streams_weight, self._streams.step),
+            (_COMPACTION_WEIGHT if is_compacted else 0, lambda: self._compactions.work(_COMPACTION_STEPS)),
         ]
 
     # The network
@@ -424,6 +436,8 @@ class Simulation:
         for _ in range(2):
             self.world.tick(_CALM_MS)
             self.world.settle()
+        if self.options.topic_keys is not None:
+            self._compactions.work(_CALM_STEPS)
         self._topics.look()
         self._members.check_calm()
         self._sinks.check_calm()
@@ -494,6 +508,7 @@ class Simulation:
         for partition in self._partitions:
             self.history.final_raw[partition] = self._readers.note(partition, "raw")
             self.history.counted[partition] = self.world.counted(partition)
+            self.history.clean_to[partition] = self.world.clean_to(partition)
             self.history.final_committed[partition] = self._readers.note(partition, "committed")
         for group in self._groups():
             self.history.final_offsets[group] = self.world.inside.groups.committed(group)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
+from tests.simulation.compaction_audit import CompactionAudit
 from tests.simulation.history import Entry, History, ShownSnapshot
 
 Place: TypeAlias = tuple[str, int]
@@ -22,8 +24,10 @@ Decision: TypeAlias = tuple[int, int]
 class SnapshotAudit:
     """Checks the snapshots and deltas of one history. The checks raise AssertionError at the first broken promise."""
 
-    def __init__(self, history: History, logs: Mapping[str, Iterable[Entry]]) -> None:
+    def __init__(self, history: History, logs: Mapping[str, Iterable[Entry]], compaction: CompactionAudit) -> None:
         self._history = history
+        self._logs = logs
+        self._compaction = compaction
         self._values: dict[Place, str] = {}
         self._decisions: dict[Place, Decision] = {}
         """The decision that committed a record, by its place."""
@@ -72,13 +76,22 @@ class SnapshotAudit:
         }
 
     def _check_snapshot(self, snapshot: ShownSnapshot) -> None:
-        for reading in snapshot.readings:
-            _require(reading == snapshot.readings[0], f"a snapshot changed: {snapshot}")
+        first: set[Place] | None = None
+        for reading, is_held in zip(snapshot.readings, snapshot.is_held, strict=True):
             shown = self._shown(reading, snapshot)
+            lacking = self._lacking(shown, is_held=is_held)
+            first = shown if first is None else first
+            _require(self._fixed(reading) == self._fixed(snapshot.readings[0]), f"a snapshot changed: {snapshot}")
+            _require(shown <= first and first - shown <= lacking, f"a snapshot changed: {snapshot}")
+            _require(not is_held or shown == first, f"a snapshot changed although it was held: {snapshot}")
             for partition, offset in shown:
                 begin, end = snapshot.starts[partition], snapshot.ends[partition]
                 _require(begin <= offset < end, f"{partition}@{offset} is not in {snapshot}")
-            self._check_whole(shown, snapshot.starts, f"snapshot {snapshot}")
+            self._check_whole(shown, snapshot.starts, f"snapshot {snapshot}", lacking)
+
+    def _fixed(self, reading: Mapping[str, tuple[Entry, ...]]) -> dict[str, tuple[Entry, ...]]:
+        """What was shown of partitions that were never compacted."""
+        return {partition: found for partition, found in reading.items() if not self._compaction.has(partition)}
 
     def _shown(self, reading: Mapping[str, tuple[Entry, ...]], where: object) -> set[Place]:
         """The places that were shown, in partitions that are still there."""
@@ -94,17 +107,32 @@ class SnapshotAudit:
                 _require(is_same, f"{partition} has another record than {each}: {where}")
         return shown
 
-    def _check_whole(self, shown: set[Place], starts: Mapping[str, int], where: str) -> None:
-        torn = self.torn(shown, starts)
+    def _lacking(self, shown: set[Place], *, is_held: bool) -> set[Place]:
+        """The committed places that compaction may have taken from a reader. Where a lease held its records, the reader
+        was shown what replaces them."""
+        return {
+            place
+            for place in self._decisions.keys() - shown
+            if place[0] in self._logs
+            and self._compaction.may_lack(*place)
+            and not (is_held and shown.isdisjoint(self._compaction.newer(*place)))
+        }
+
+    def _check_whole(
+        self, shown: set[Place], starts: Mapping[str, int], where: str, lacking: AbstractSet[Place] = frozenset()
+    ) -> None:
+        torn = self.torn(shown, starts, lacking)
         _require(not torn, f"torn: of decisions {torn} only a part is shown: {where}")
 
-    def torn(self, shown: set[Place], starts: Mapping[str, int]) -> list[Decision]:
+    def torn(
+        self, shown: set[Place], starts: Mapping[str, int], lacking: AbstractSet[Place] = frozenset()
+    ) -> list[Decision]:
         """The decisions of which a part is shown and another is not, although it is in these partitions, and not
-        before these offsets."""
+        before these offsets. `lacking`: places that need not be shown."""
         return [
             decision
             for decision in {self._decisions[place] for place in shown}
-            if any(starts.get(place[0], place[1] + 1) <= place[1] for place in self._places[decision] - shown)
+            if any(starts.get(place[0], place[1] + 1) <= place[1] for place in self._places[decision] - shown - lacking)
         ]
 
     def torn_vectors(self) -> int:
@@ -126,7 +154,9 @@ class SnapshotAudit:
                 del deltas[-1]
             have: set[Place] = set()
             starts: dict[str, int] = {}
+            is_held = True
             for delta in deltas:
+                is_held = is_held and delta.is_held
                 where = f"sequence {number}, {delta}"
                 added = self._shown(delta.added, where)
                 _require(not have & added, f"repeated: {have & added}: {where}")
@@ -137,11 +167,13 @@ class SnapshotAudit:
                     if partition in self._partitions
                 }
                 if not delta.snapshot.is_lost:
-                    self._check_whole({place for place in have if place[0] in starts}, starts, where)
+                    lacking = self._lacking(have, is_held=is_held)
+                    self._check_whole({place for place in have if place[0] in starts}, starts, where, lacking)
             if number in self._history.caught_up:
                 missing = {
                     place for place in self._decisions.keys() - have if starts.get(place[0], place[1] + 1) <= place[1]
                 }
+                missing -= {place for place in missing if place[0] in self._logs and self._compaction.may_lack(*place)}
                 _require(not missing, f"skipped: {sorted(missing)}: sequence {number}")
 
 

@@ -287,8 +287,9 @@ class Snapshots:
         seen = reader.now.seen
         if reader.before is None or reader.is_rereading:
             seen.readings.append(shown)
+            seen.is_held.append(self._is_held(reader.now))
         if not reader.is_rereading:
-            self._history.deltas.append(ShownDelta(reader.number, self._now(), seen, shown))
+            self._history.deltas.append(ShownDelta(reader.number, self._now(), seen, shown, self._is_held(reader.now)))
             if self._rng.random() < 0.5:
                 reader.is_rereading = True
                 self._plan(reader)

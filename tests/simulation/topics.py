@@ -6,7 +6,7 @@ What is durable is there for ever, so it is read, and audited.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from random import Random
 
@@ -24,6 +24,7 @@ from partition_log.requests import (
     TopicResult,
 )
 from tests.harness.group_calls import ANYBODY
+from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.world import World
 from tests.simulation.history import Growth, History, SettingChange
 from tests.simulation.members import TOPIC as SHARED_TOPIC
@@ -51,7 +52,10 @@ class Topics:
         self.passing = Passing(world, history, _PASSING if options.passing_weight else "")
         self.targets = [self.passing.partition] if options.passing_weight else []
         """Partitions that clients write to."""
-        world.create_topic(_TOPIC, options.partitions)
+        config: Mapping[str, str] = UNREADABLE_PAYLOADS
+        if options.topic_keys is not None:
+            config = {**config, **options.topic_compaction}
+        world.create_topic(_TOPIC, options.partitions, config=config)
         if options.passing_weight:
             world.create_topic(_PASSING, 1)
         self.look()

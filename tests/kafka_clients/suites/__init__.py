@@ -6,11 +6,13 @@ from typing import Final
 
 from tests.kafka_clients.suite import Suite
 from tests.kafka_clients.suites import (
+    connect,
     flink,
     kafka_integration,
     kafka_tools,
     kgo,
     librdkafka,
+    mirror,
     spark,
     stories,
     streams,
@@ -28,6 +30,8 @@ SUITES: Final[tuple[Suite, ...]] = (
     kafka_tools.SUITE,
     streams.SUITE,
     streams_protocol.SUITE,
+    connect.SUITE,
+    mirror.SUITE,
     *librdkafka.SUITES,
     spark.SUITE,
     flink.SUITE,

@@ -71,10 +71,31 @@ def filled_topic(place: Place, topic: str, *, partitions: int, records: int) -> 
             raise CannotRunError(f"{tool}: {done.last_line()}")
 
 
-def read_topic(place: Place, topic: str) -> list[str]:
-    """Return the committed values of a topic. Reads until nothing has come for some seconds."""
-    words = ("--bootstrap-server", place.address, "--topic", topic, "--from-beginning")
-    options = ("--isolation-level", "read_committed", "--timeout-ms", "10000")
+def read_topic(place: Place, topic: str, *, address: str = "") -> list[str]:
+    """Return the committed numbers in a topic. Reads until nothing has come for some seconds."""
+    return [line for line in _consumed(place, topic, address or place.address) if line.isdigit()]
+
+
+def read_keys(place: Place, topic: str) -> list[str]:
+    """Return the keys of the committed records of a topic, read in the same way."""
+    printed = ("--formatter-property", "print.key=true", "--formatter-property", "print.value=false")
+    # A line of the tool itself has several words.
+    return [line for line in _consumed(place, topic, place.address, *printed) if line and " " not in line]
+
+
+def _consumed(place: Place, topic: str, address: str, *options: str) -> list[str]:
+    words = ("--bootstrap-server", address, "--topic", topic, "--from-beginning")
+    ends = ("--isolation-level", "read_committed", "--timeout-ms", "10000")
     console = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-    output = run_class(place, console, *words, *options, timeout_s=_TOOL_S_MAX).output
-    return [line for line in output.splitlines() if line.isdigit()]
+    return run_class(place, console, *words, *ends, *options, timeout_s=_TOOL_S_MAX).output.splitlines()
+
+
+def eager_compaction(place: Place, *topics: str) -> None:
+    """Let topics be compacted as soon as anything of them can go. Raises: CannotRunError."""
+    settings = "min.cleanable.dirty.ratio=0.01,max.compaction.lag.ms=1000,delete.retention.ms=0"
+    for topic in topics:
+        words = ("--bootstrap-server", place.address, "--entity-type", "topics", "--entity-name", topic)
+        altered = ("--alter", "--add-config", settings)
+        done = run_class(place, "kafka.admin.ConfigCommand", *words, *altered, timeout_s=_TOOL_S_MAX)
+        if done.status != 0:
+            raise CannotRunError(f"ConfigCommand: {done.last_line()}")

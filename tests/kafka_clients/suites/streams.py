@@ -1,17 +1,23 @@
-"""Kafka Streams: its word count with exactly_once_v2, over a repartition topic and a changelog topic."""
+"""Kafka Streams: its word count with exactly_once_v2, over a repartition topic and a changelog topic.
+
+The changelog is compacted while the demo runs. In the last round the demo has lost its state directory, and restores
+its counts from what is left.
+"""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import time
 from typing import Final
 
 from tests.kafka_clients.results import Case, Outcome
 from tests.kafka_clients.suite import Place, Suite
-from tests.kafka_clients.suites.java import KAFKA_VERSION, java, run_class
+from tests.kafka_clients.suites.java import KAFKA_VERSION, java, read_keys, run_class
 
 _DEMO: Final = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
+_ROUNDS: Final = ("word count", "word count after a kill", "word count after the loss of its state directory")
 _LINES: Final = 50
 _TEXT: Final = "all streams lead to kafka"
 _STEP_S_MAX: Final = 300
@@ -20,7 +26,10 @@ bootstrap.servers={address}
 processing.guarantee=exactly_once_v2
 commit.interval.ms=200
 state.dir={state}
+topic.min.cleanable.dirty.ratio=0.01
+topic.max.compaction.lag.ms=1000
 """
+_SETTINGS: Final = ("compaction_check_interval_ms=200",)
 
 
 def _run(place: Place) -> list[Case]:
@@ -34,20 +43,38 @@ def _run(place: Place) -> list[Case]:
     with (place.directory / "streams.log").open("w") as log:
         command = [str(each) for each in java(place, _DEMO, settings)]
         cases = []
-        for round_number in (1, 2):
+        for round_number, name in enumerate(_ROUNDS, 1):
+            if round_number == len(_ROUNDS):
+                cases.append(_compacted(place))
+                shutil.rmtree(place.directory / "state")
             with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as demo:
                 try:
-                    cases.append(_counted(place, round_number))
+                    cases.append(_counted(place, name, round_number * _LINES))
                 finally:
                     demo.kill()
     return cases
 
 
-def _counted(place: Place, round_number: int) -> Case:
+def _compacted(place: Place) -> Case:
+    """Wait until compaction has taken most records of the changelog."""
+    name, server = "compaction of the changelog", ("--bootstrap-server", place.address)
+    listed = run_class(place, "org.apache.kafka.tools.TopicCommand", *server, "--list", timeout_s=_STEP_S_MAX)
+    changelogs = re.findall(r"^\S+-changelog$", listed.output, re.MULTILINE)
+    if len(changelogs) != 1:
+        return Case(name, Outcome.FAILED, f"the changelogs are {changelogs}")
+    written = (len(_ROUNDS) - 1) * _LINES * len(_TEXT.split())
+    until = time.monotonic() + _STEP_S_MAX
+    left = written
+    while time.monotonic() < until:
+        left = len(read_keys(place, changelogs[0]))
+        if 0 < left < written // 4:
+            return Case(name, Outcome.PASSED)
+    return Case(name, Outcome.FAILED, f"{left} of {written} records are left")
+
+
+def _counted(place: Place, name: str, wanted: int) -> Case:
     """Write lines, and wait until the count of each word is that of all lines so far. The demo is killed after it."""
-    name = "word count" if round_number == 1 else "word count after a kill"
     _write_lines(place)
-    wanted = round_number * _LINES
     until = time.monotonic() + _STEP_S_MAX
     counts: dict[str, int] = {}
     while time.monotonic() < until:
@@ -100,5 +127,10 @@ def _counts(place: Place) -> dict[str, int]:
 
 
 SUITE: Final = Suite(
-    "streams", "Kafka Streams", KAFKA_VERSION, "its word count with exactly_once_v2, killed once", _run
+    "streams",
+    "Kafka Streams",
+    KAFKA_VERSION,
+    "its word count with exactly_once_v2: a kill, and a lost state directory, restored from its compacted changelog",
+    _run,
+    settings=_SETTINGS,
 )

@@ -103,19 +103,19 @@ from coordinator_client.consumer.config import ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.consumers import Consumer
 from coordinator_client.consumer.handover import AsyncRebalanceListener, RebalanceListener
 from coordinator_client.consumer.polled import ConsumerRecords
-from coordinator_client.descriptions.groups import (
-    GroupDescription,
-    GroupListing,
-    GroupMember,
-    MemberTasks,
-)
-from coordinator_client.descriptions.offsets import (
+from coordinator_client.descriptions.group_offsets import (
     GroupLag,
     GroupOffset,
     PendingOffset,
     PlannedOffset,
     RecordCount,
     ShareGroupOffset,
+)
+from coordinator_client.descriptions.groups import (
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    MemberTasks,
 )
 from coordinator_client.descriptions.transactions import (
     BlockingTransaction,

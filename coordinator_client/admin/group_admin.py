@@ -39,15 +39,7 @@ from coordinator_client.calls import (
     STREAMS_GROUP_HEARTBEAT,
 )
 from coordinator_client.consumer.commits import fill_topics
-from coordinator_client.descriptions.groups import (
-    GroupDescription,
-    GroupListing,
-    GroupMember,
-    described_classic,
-    described_consumer,
-    described_share,
-)
-from coordinator_client.descriptions.offsets import (
+from coordinator_client.descriptions.group_offsets import (
     GroupLag,
     GroupOffset,
     PartitionPositions,
@@ -55,6 +47,14 @@ from coordinator_client.descriptions.offsets import (
     RecordCount,
     group_offset,
     topic_partitions,
+)
+from coordinator_client.descriptions.groups import (
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    described_classic,
+    described_consumer,
+    described_share,
 )
 from coordinator_client.descriptions.streams import described_streams
 from coordinator_client.errors import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coordinator_client.descriptions.offsets import PartitionPositions, PlannedOffset
+from coordinator_client.descriptions.group_offsets import PartitionPositions, PlannedOffset
 from coordinator_client.errors import rejected
 from coordinator_client.settings import timestamp_ms
 from coordinator_client.values import TopicPartition

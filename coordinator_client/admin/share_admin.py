@@ -16,7 +16,7 @@ from coordinator_client.calls import (
     DELETE_SHARE_GROUP_OFFSETS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
 )
-from coordinator_client.descriptions.offsets import (
+from coordinator_client.descriptions.group_offsets import (
     GroupOffset,
     PlannedOffset,
     ShareGroupOffset,

@@ -16,7 +16,7 @@ from coordinator_client.consumer.config import EARLIEST
 from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.fetching import NEVER
 from coordinator_client.consumer.owned import OwnedPartition
-from coordinator_client.descriptions.offsets import committed_in
+from coordinator_client.descriptions.group_offsets import committed_in
 from coordinator_client.errors import PASSING, TOPIC_GONE, ReplyFields, TransactionError, class_of, failure, rejected
 from coordinator_client.groups.backoff import BACKOFF_MS_FIRST
 from coordinator_client.groups.committed import Reader, offset_fetch_request

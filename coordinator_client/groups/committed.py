@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_client.descriptions.offsets import committed_in
+from coordinator_client.descriptions.group_offsets import committed_in
 from coordinator_client.errors import ReplyFields, check_here, rejected
 from coordinator_client.groups.context import MemberContext
 from coordinator_client.values import OffsetAndMetadata, TopicPartition

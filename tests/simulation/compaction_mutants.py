@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from coordinator_runtime.decision import Decision
 from partition_log import shard as log_shard
-from partition_log.compaction import choice, passes, payloads
+from partition_log.compaction import passes, payloads
 from partition_log.compaction.chunks import LeftIndex
 from partition_log.compaction.rules import Survivors
 from partition_log.compaction_steps import CompactionStep
@@ -75,12 +75,6 @@ def heed_no_lease(decide: Any, shard: LogShard, *args: Any) -> Decision:
         shard._leases = leases
 
 
-def compact_what_is_open(end: Any, view: Any, *args: Any) -> int:
-    store, ordinal, head = view
-    found: int = end((store, ordinal, replace(head, last_stable_offset=head.log_end_offset)), *args)
-    return found
-
-
 def close_the_gaps(with_records: Any, header: Any, records: Any) -> bytes:
     stored: bytes = with_records(header, [(at, *record[1:]) for at, record in enumerate(records)])
     return stored
@@ -128,12 +122,6 @@ COMPACTION: Final = (
         "a pass takes what a lease holds",
         ((LogShard, "decide_compact", heed_no_lease),),
         _COMPACTING | _DELETING,
-    ),
-    Mutant(
-        "compact_what_is_open",
-        "a pass goes beyond the last stable offset",
-        ((choice, "_end", compact_what_is_open),),
-        _COMPACTING,
     ),
     Mutant(
         "close_the_gaps",

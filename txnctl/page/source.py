@@ -28,8 +28,8 @@ from coordinator_client.admin.observing import (
 from coordinator_client.admin.server_admin import DiskDescription, ServerLimits, ShardDescription
 from coordinator_client.admin.topic_admin import TopicSetting
 from coordinator_client.admin.transaction_admin import HangingListing, SinkListing
+from coordinator_client.descriptions.group_offsets import GroupLag, ShareGroupOffset
 from coordinator_client.descriptions.groups import GroupDescription, GroupListing
-from coordinator_client.descriptions.offsets import GroupLag, ShareGroupOffset
 from coordinator_client.descriptions.transactions import (
     PartitionExplanation,
     TransactionDescription,

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 from coordinator_client.admin.admin import Admin
 from coordinator_client.admin.observing import PartitionListing, RateHistory, TransactionPage
+from coordinator_client.descriptions.group_offsets import GroupLag
 from coordinator_client.descriptions.groups import GroupListing
-from coordinator_client.descriptions.offsets import GroupLag
 from coordinator_client.errors import Rejected, Retriable, TransactionError
 from coordinator_protocol.errors import ErrorCode
 from txnctl.output import Row

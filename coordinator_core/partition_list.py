@@ -30,7 +30,7 @@ LISTED_MAX: Final = 1_000
 """Largest number of partitions that a request may ask for."""
 ANSWERED_MAX: Final = 200
 """Largest number of partitions in one answer. Its message is made in one turn of the loop, in about a millisecond."""
-PARTITIONS_PER_STEP: Final = 20
+PARTITIONS_PER_STEP: Final = 10
 """Number of partitions that one turn of the loop reads: about 1 ms if each has removed records and a blocker."""
 PASSED_PER_STEP: Final = 1_000
 """Number of partitions that one turn of the loop passes without reading them."""

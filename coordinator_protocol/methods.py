@@ -135,6 +135,9 @@ class MethodRule(Struct, frozen=True):
     is_large_answer: bool = False
     """True if the method only reads and its answer may be large. It waits for its turn, and until the limit of answer
     bytes allows it."""
+    is_list: bool = False
+    """True if the method tells of many transactions, partitions or groups, which takes milliseconds where there are
+    many. Calls of the same message begin in later turns of the loop."""
     is_repeatable: bool = False
     """True if a lost answer needs no question: the method reads, or states all that its caller wants. A join or
     heartbeat changes state, but each states all the member wants. So does a change of a topic's settings, or a load or
@@ -164,12 +167,12 @@ METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
             MethodRule(Method.TRANSACT, brings_records=True, is_within_transaction=True),
             MethodRule(Method.PREPARE_TRANSACTION, may_be_refused=False),
             MethodRule(Method.DESCRIBE_TRANSACTIONS, is_large_answer=True, is_repeatable=True),
-            MethodRule(Method.LIST_TRANSACTIONS, is_large_answer=True, is_repeatable=True),
+            MethodRule(Method.LIST_TRANSACTIONS, is_list=True, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.JOIN_BATCH),
             MethodRule(Method.SEAL_MEMBER, may_be_refused=False),
             MethodRule(Method.COMMIT_BATCH, may_be_refused=False),
             MethodRule(Method.ABORT_BATCH, may_be_refused=False),
-            MethodRule(Method.DESCRIBE_SINKS, is_repeatable=True),
+            MethodRule(Method.DESCRIBE_SINKS, is_list=True, is_repeatable=True),
             MethodRule(
                 Method.JOIN_GROUP, waits=Waits.MEMBERS, may_be_refused=False, is_repeatable=True, is_for_members=True
             ),
@@ -216,8 +219,8 @@ METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
             MethodRule(Method.DESCRIBE_SHARE_GROUP_OFFSETS, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.ALTER_SHARE_GROUP_OFFSETS, is_administrative=True),
             MethodRule(Method.DELETE_SHARE_GROUP_OFFSETS, is_administrative=True),
-            MethodRule(Method.DESCRIBE_GROUPS, is_large_answer=True, is_repeatable=True),
-            MethodRule(Method.LIST_GROUPS, is_large_answer=True, is_repeatable=True),
+            MethodRule(Method.DESCRIBE_GROUPS, is_list=True, is_large_answer=True, is_repeatable=True),
+            MethodRule(Method.LIST_GROUPS, is_list=True, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.DELETE_GROUPS, is_administrative=True),
             MethodRule(Method.OFFSET_COMMIT, may_be_refused=False, is_for_members=True),
             MethodRule(Method.OFFSET_FETCH, is_large_answer=True, is_repeatable=True, is_for_members=True),
@@ -249,23 +252,23 @@ METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
             MethodRule(Method.ABORT_TRANSACTIONS, may_be_refused=False, is_administrative=True),
             MethodRule(Method.FENCE_PRODUCERS, may_be_refused=False, is_administrative=True),
             MethodRule(Method.EXPLAIN_PARTITION, is_large_answer=True, is_repeatable=True),
-            MethodRule(Method.LIST_HANGING_TRANSACTIONS, is_large_answer=True, is_repeatable=True),
+            MethodRule(Method.LIST_HANGING_TRANSACTIONS, is_list=True, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.ABORT_HANGING_TRANSACTIONS, may_be_refused=False, is_administrative=True),
-            MethodRule(Method.LIST_SHARDS, is_repeatable=True),
+            MethodRule(Method.LIST_SHARDS, is_list=True, is_repeatable=True),
             MethodRule(Method.LOAD_SHARD, is_repeatable=True, is_administrative=True),
             MethodRule(Method.UNLOAD_SHARD, is_repeatable=True, is_administrative=True),
             MethodRule(Method.CREATE_BACKUP, is_repeatable=True, is_administrative=True),
-            MethodRule(Method.LIST_BACKUPS, is_repeatable=True),
+            MethodRule(Method.LIST_BACKUPS, is_list=True, is_repeatable=True),
             MethodRule(Method.CREATE_ACLS, is_administrative=True),
             MethodRule(Method.DELETE_ACLS, is_administrative=True),
             MethodRule(Method.DESCRIBE_ACLS, is_repeatable=True),
             MethodRule(Method.CHECK_PERMISSION, is_repeatable=True),
-            MethodRule(Method.LIST_PARTITIONS, is_large_answer=True, is_repeatable=True),
-            MethodRule(Method.DESCRIBE_RATES, is_repeatable=True),
-            MethodRule(Method.LIST_EVENTS, is_large_answer=True, is_repeatable=True),
+            MethodRule(Method.LIST_PARTITIONS, is_list=True, is_large_answer=True, is_repeatable=True),
+            MethodRule(Method.DESCRIBE_RATES, is_list=True, is_repeatable=True),
+            MethodRule(Method.LIST_EVENTS, is_list=True, is_large_answer=True, is_repeatable=True),
             MethodRule(Method.DESCRIBE_SERVER_CONFIG, is_repeatable=True),
-            MethodRule(Method.DESCRIBE_QUOTAS, is_repeatable=True),
-            MethodRule(Method.LIST_SNAPSHOTS, is_repeatable=True),
+            MethodRule(Method.DESCRIBE_QUOTAS, is_list=True, is_repeatable=True),
+            MethodRule(Method.LIST_SNAPSHOTS, is_list=True, is_repeatable=True),
             MethodRule(Method.SESSION, is_repeatable=True),
         )
     }

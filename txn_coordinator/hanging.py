@@ -34,7 +34,7 @@ from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import DECIDED, IDLE, Transaction
 
 AUDIT_PAUSE_MS: Final = 10_000
-JUDGED_PER_STEP: Final = 500
+JUDGED_PER_STEP: Final = 200
 """Number of open transactions that one turn of the loop compares: under a millisecond."""
 
 

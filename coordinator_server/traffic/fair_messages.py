@@ -8,7 +8,8 @@ Every other turn of the loop is for the queues alone, which are served round rob
 connections without a queue begin at once. They also do so while no queue exists. The calls of one connection begin in
 order of arrival.
 
-The loop yields only between calls; a few small calls always begin together, however long they take.
+The loop yields only between calls; a few small calls always begin together, however long they take. A call that lists
+what a server holds is not small: the calls behind it wait for another turn.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class FairMessages:
         """True if the last turn was left to connections without a queue."""
         self._queues: dict[Connection, deque[GoOn]] = {}
         """Waiting calls by connection, in the order of service. No queue is empty."""
+        self._resting: set[Connection] = set()
+        """Connections of which no more calls begin in this turn."""
 
     def may_begin(self, connection: Connection) -> bool:
         """Return True if calls of a message of this connection may begin now."""
@@ -66,10 +69,16 @@ class FairMessages:
             return True
         if not self._is_turn_due:
             self._is_turn_due = True
-            self.until_us = self._clock.monotonic_us() + TURN_US_MAX
+            self._begin_turn()
             self._soon(self._turn)
             return True
-        return connection not in self._queues and self._clock.monotonic_us() < self.until_us
+        is_waiting = connection in self._queues or connection in self._resting
+        return not is_waiting and self._clock.monotonic_us() < self.until_us
+
+    def rest(self, connection: Connection) -> bool:
+        """Begin no more calls of the connection in this turn. Return False without a loop, where all begin at once."""
+        self._resting.add(connection)
+        return self._soon is not None
 
     def wait(self, connection: Connection, go_on: GoOn) -> None:
         """Add calls to the end of the connection's queue. `go_on` is called when it is its turn, and again while it has
@@ -92,7 +101,12 @@ class FairMessages:
         """Begin all waiting calls when the server stops. They are refused, which costs little."""
         self.until_us = inf
         while self._queues:
-            self._go_on()
+            self._resting.clear()
+            self._go_on(next(iter(self._queues)))
+
+    def _begin_turn(self) -> None:
+        self.until_us = self._clock.monotonic_us() + TURN_US_MAX
+        self._resting.clear()
 
     def _turn(self) -> None:
         if not self._queues:
@@ -100,14 +114,16 @@ class FairMessages:
             return
         assert self._soon is not None, "without a loop nothing waits"
         self._soon(self._turn)
-        self.until_us = self._clock.monotonic_us() + TURN_US_MAX
+        self._begin_turn()
         self._has_rested = not self._has_rested
-        while not self._has_rested and self._queues and self._clock.monotonic_us() < self.until_us:
-            self._go_on()
+        while not self._has_rested and self._clock.monotonic_us() < self.until_us:
+            connection = next((each for each in self._queues if each not in self._resting), None)
+            if connection is None:
+                return
+            self._go_on(connection)
 
-    def _go_on(self) -> None:
-        """Begin some calls of the first queue, and put that queue behind the others."""
-        connection = next(iter(self._queues))
+    def _go_on(self, connection: Connection) -> None:
+        """Begin some calls of a connection, and put its queue behind the others."""
         queue = self._queues[connection]
         # The queue stays meanwhile, so that calls triggered by its calls cannot overtake them.
         if not queue[0]():

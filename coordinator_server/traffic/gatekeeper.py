@@ -171,6 +171,8 @@ class Gatekeeper:
             if calls[place].rule.method not in self._fast_paths:
                 self._begin_alone(calls[place], replies[place])
                 place += 1
+                if calls[place - 1].rule.is_list and messages.rest(calls[place - 1].context.connection):
+                    break
             else:
                 taken, left = self._take(calls, replies, place)
                 if not taken:

@@ -56,6 +56,13 @@ class SlowServicer(FakeTransactionServicer):
         self._order.append(request.transactional_id)
         return super().EndTxn(request, context)
 
+    def ListTransactions(
+        self, request: transaction_pb2.ListTransactionsRequest, _context: CallContext
+    ) -> Pending[transaction_pb2.ListTransactionsResponse]:
+        self._clock.advance(self.call_ms)
+        self._order.append(f"list {request.limit}")
+        return settled(transaction_pb2.ListTransactionsResponse())
+
 
 class SlowLane(FakeLane):
     """A fast path in which each call takes some of the loop's time."""
@@ -209,6 +216,26 @@ def test_one_call_begins_in_a_turn_however_large_it_is() -> None:
     fair.session("a").receive(message([letter * BYTES_MIN for letter in "abc"]))
     assert [each[0] for each in fair.begun()] == ["a"]
     assert [[each[0] for each in fair.turn()] for _ in range(6)] == [[], ["b"], [], ["c"], [], []]
+
+
+def test_lists_of_one_message_begin_in_turns_of_their_own() -> None:
+    fair = FairDispatcher()
+    lists = [
+        session_pb2.SessionCall(
+            correlation_id=number,
+            method="ListTransactions",
+            body=transaction_pb2.ListTransactionsRequest(limit=number).SerializeToString(),
+        )
+        for number in range(1, 4)
+    ]
+    session = fair.session("a")
+    session.receive(session_pb2.SessionRequest(calls=lists).SerializeToString())
+    assert fair.begun() == ["list 1"]
+    fair.session("a").receive(message(["behind it"]))
+    fair.session("b").receive(message(["of another connection"]))
+    assert fair.begun() == ["of another connection"]
+    assert [fair.turn() for _ in range(7)] == [[], ["list 2"], [], ["list 3"], [], ["behind it"], []]
+    assert len(answered(session)) == 3
 
 
 def test_a_session_is_read_again_once_all_of_its_calls_have_begun() -> None:

@@ -33,7 +33,6 @@ class Attention:
 async def overview(asked: PageRequest) -> PageView:
     """Show the state of the server at a glance."""
     source = asked.source
-    # One after the other: the server begins with all calls of a message in one turn of its loop.
     limits, shards, rates, events = await asyncio.gather(
         source.limits(), source.shards(), source.rates(), source.events(SHOWN_MAX)
     )

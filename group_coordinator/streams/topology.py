@@ -208,8 +208,8 @@ def _invalid(why: str) -> Refused:
 
 
 def configure(topology: Topology, shape_of: Callable[[str], TopicShape | None]) -> Configured:
-    """Return the tasks of a topology that passed `check_topology`, or what its topics lack. Missing topics are told in
-    the words of Kafka, which its own tests compare."""
+    """Return the tasks of a topology that passed `check_topology`, or what its topics lack. The status for missing
+    topics has the words of Kafka, which its own tests compare."""
     shapes = {name: shape for name in topology.topics() if (shape := shape_of(name)) is not None}
     lacking = sorted(topology.source_topics() - shapes.keys())
     if lacking:

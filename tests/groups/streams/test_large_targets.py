@@ -52,7 +52,7 @@ def test_a_target_that_comes_too_late_is_computed_again() -> None:
 
 
 def test_heartbeats_beside_a_computation_do_not_gather_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That took the loop a walk over all members for each heartbeat of a forming group."""
+    """Gathering takes the loop a walk over all members, for each heartbeat of a forming group."""
     planned = []
 
     def plan(shard: GroupShard, group: StreamsGroup) -> TaskPlan:

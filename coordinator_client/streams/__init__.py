@@ -2,7 +2,8 @@
 
 - `StreamsClient`, `AsyncStreamsClient`: poll, commit through a transaction, report offsets;
 - `StreamsTopology`, `StreamsSubtopology`, `StreamsInternalTopic`, `StreamsCopartitionGroup`: what is processed;
-- `Task`, `TaskRole`, `Tasks`, `StateOffset`, `TaskListener`, `AsyncTaskListener`, `StreamsStatus`: what a member has;
+- `Task`, `TaskRole`, `Tasks`, `StateOffset`, `TaskListener`, `AsyncTaskListener`: what a member has;
+- `StreamsStatus`, `StreamsEndpoint`: what it hears of its group;
 - `StreamsClientConfig`, `StreamsClientOptions`: the settings.
 
 Built as `coordinator_client.share`: one core that does no I/O (`core`), two thin shells (`member` and `async_member`,
@@ -12,6 +13,7 @@ over `shell`). The core has a `membership`, and a `handover` of tasks to the app
 from coordinator_client.streams.async_member import AsyncStreamsClient as AsyncStreamsClient
 from coordinator_client.streams.config import StreamsClientConfig as StreamsClientConfig
 from coordinator_client.streams.config import StreamsClientOptions as StreamsClientOptions
+from coordinator_client.streams.endpoints import StreamsEndpoint as StreamsEndpoint
 from coordinator_client.streams.member import StreamsClient as StreamsClient
 from coordinator_client.streams.membership import StateOffset as StateOffset
 from coordinator_client.streams.membership import StreamsStatus as StreamsStatus

@@ -14,6 +14,7 @@ from coordinator_client.consumer.state import MemberStatus, member_step
 from coordinator_client.errors import PASSING, TransactionError
 from coordinator_client.groups.heartbeats import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatSender
 from coordinator_client.streams.context import StreamsContext
+from coordinator_client.streams.endpoints import StreamsEndpoint, endpoints_of
 from coordinator_client.streams.handover import TaskHandover, Then
 from coordinator_client.streams.tasks import NO_ROLES, Roles, Task, TaskRole, fill_tasks, roles_of
 from coordinator_protocol.errors import ErrorClass, ErrorCode
@@ -54,6 +55,7 @@ class StreamsMembership:
         self.epoch = JOIN_EPOCH
         self.member_id = member_id
         self.statuses: tuple[StreamsStatus, ...] = ()
+        self.endpoints: tuple[StreamsEndpoint, ...] = ()
         self.acceptable_lag = 0
         """Lag at which a warm-up task counts as caught up; 0 before the first answer."""
         self._context = context
@@ -61,6 +63,8 @@ class StreamsMembership:
         self._heartbeats = HeartbeatSender(context)
         self._target: Roles = NO_ROLES
         self._is_owned_due = False
+        self._endpoint_epoch = 0
+        """Epoch of the endpoints; 0 before the first answer."""
         self._offsets: Mapping[Task, StateOffset] = {}
         self._report_due_ms = 0
         self._report_interval_ms = _REPORT_INTERVAL_MS_FIRST
@@ -144,7 +148,7 @@ class StreamsMembership:
     def _join(self, now_ms: int) -> None:
         self._step(_S.JOINING)
         self._heartbeats.cancel()
-        self.epoch, self._target = JOIN_EPOCH, NO_ROLES
+        self.epoch, self._target, self._endpoint_epoch = JOIN_EPOCH, NO_ROLES, 0
         self._heartbeats.is_full_due, self._is_leave_due = True, False
         self._heartbeats.due_ms = now_ms
 
@@ -176,6 +180,7 @@ class StreamsMembership:
             member_epoch=member_epoch,
             instance_id=self._context.config.group_instance_id,
             shutdown_application=self._is_shutdown_due,
+            endpoint_information_epoch=self._endpoint_epoch,
         )
 
     def _leave_request(self) -> group.StreamsGroupHeartbeatRequest:
@@ -224,12 +229,16 @@ class StreamsMembership:
     ) -> None:
         statuses = tuple(StreamsStatus(_code(each.code), each.detail) for each in end.statuses)
         is_news = end.HasField("assignment") or end.member_epoch != self.epoch or statuses != self.statuses
+        is_news = is_news or end.endpoint_information_epoch != self._endpoint_epoch
         self.epoch, self.statuses = end.member_epoch, statuses
         self.acceptable_lag = end.acceptable_recovery_lag
         self._report_interval_ms = end.task_offset_interval_ms or self._report_interval_ms
         if request.shutdown_application:
             self._is_shutdown_due = False
         self._heartbeats.answered(now_ms, interval_ms=end.heartbeat_interval_ms, is_news=is_news)
+        self._endpoint_epoch = end.endpoint_information_epoch
+        if end.HasField("endpoint_information"):
+            self.endpoints = endpoints_of(end.endpoint_information)
         if end.HasField("assignment"):
             self._target = roles_of(end.assignment)
         if self._is_owned_due or self._is_shutdown_due:

@@ -12,6 +12,7 @@ from coordinator_client.groups.shells import Begun, MemberShell
 from coordinator_client.groups.user_calls import UserCall
 from coordinator_client.streams.config import StreamsClientConfig, StreamsClientOptions
 from coordinator_client.streams.core import StreamsCore
+from coordinator_client.streams.endpoints import StreamsEndpoint
 from coordinator_client.streams.membership import StateOffset, StreamsStatus
 from coordinator_client.streams.tasks import AnyTaskListener, Task, Tasks
 from coordinator_client.transport.connection import Connection
@@ -43,6 +44,11 @@ class StreamsShell(MemberShell[StreamsCore]):
         """Return the statuses of the group as of the last heartbeat: why there are no tasks, or that the application
         is to stop."""
         return self._turn(lambda core: core.membership.statuses)
+
+    def endpoints(self) -> tuple[StreamsEndpoint, ...]:
+        """Return the endpoints of the members that gave a `user_endpoint`, with the partitions whose state is there, as
+        of the last heartbeat."""
+        return self._turn(lambda core: core.membership.endpoints)
 
     @property
     def acceptable_recovery_lag(self) -> int:

@@ -147,7 +147,7 @@ FAMILIES: Final = (
     _gauge(
         "txn_group_groups",
         ("kind", "state"),
-        "Groups of each kind (classic, consumer) in each state; one that only has offsets is classic and Empty.",
+        "Groups of each kind (classic, consumer, share, streams) and state; one with offsets alone is classic, Empty.",
     ),
     _counter(
         "txn_group_creations_total", _KIND, "Groups that somebody joined, or committed offsets of, for the first time."

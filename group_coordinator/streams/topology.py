@@ -208,11 +208,12 @@ def _invalid(why: str) -> Refused:
 
 
 def configure(topology: Topology, shape_of: Callable[[str], TopicShape | None]) -> Configured:
-    """Return the tasks of a topology that passed `check_topology`, or what its topics lack."""
+    """Return the tasks of a topology that passed `check_topology`, or what its topics lack. The status for missing
+    topics has the words of Kafka, which its own tests compare."""
     shapes = {name: shape for name in topology.topics() if (shape := shape_of(name)) is not None}
     lacking = sorted(topology.source_topics() - shapes.keys())
     if lacking:
-        return Configured(Status(StatusCode.MISSING_SOURCE_TOPICS, f"source topics do not exist: {_named(lacking)}"))
+        return Configured(Status(StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {_named(lacking)} are missing."))
     counts = _counts(topology, {name: shapes[name].partition_count for name in topology.source_topics()})
     unequal = _unequal_group(topology, counts)
     if unequal is not None:
@@ -236,7 +237,7 @@ def configure(topology: Topology, shape_of: Callable[[str], TopicShape | None]) 
     )
     if missing:
         names = _named([topic.name for topic in missing])
-        status = Status(StatusCode.MISSING_INTERNAL_TOPICS, f"internal topics do not exist yet: {names}")
+        status = Status(StatusCode.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {names}")
         return Configured(status, missing=missing)
     return Configured(task_counts=tasks, readers=_readers(topology, shapes))
 

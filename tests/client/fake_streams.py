@@ -57,6 +57,8 @@ class FakeStreamsGroup:
         self.has: Roles = {}
         """Tasks that the member said it has, in its last heartbeat."""
         self.statuses: list[tuple[int, str]] = []
+        self.endpoint_epoch = 0
+        self.endpoints: list[group.StreamsEndpointPartitions] = []
         self.offsets: dict[TopicPartition, int] = {}
         self.fetch_refusals: list[ErrorCode] = []
         """Codes with which the next fetches are refused."""
@@ -77,6 +79,11 @@ class FakeStreamsGroup:
         self.statuses = [*statuses]
         self._answer_held()
 
+    def place(self, *endpoints: group.StreamsEndpointPartitions) -> None:
+        """Have these endpoints from now on."""
+        self.endpoints, self.endpoint_epoch = [*endpoints], self.endpoint_epoch + 1
+        self._answer_held()
+
     def remove(self) -> None:
         """Take the member out, as the session timer does."""
         self.member_id, self.member_epoch = "", 0
@@ -94,6 +101,7 @@ class FakeStreamsGroup:
         self._held.clear()
         reply = self._answer(request)
         is_news = reply.error_code or reply.HasField("assignment") or reply.statuses
+        is_news = is_news or reply.HasField("endpoint_information")
         if is_news or request.max_wait_ms == 0:
             return reply
         held = Held()
@@ -124,6 +132,10 @@ class FakeStreamsGroup:
         self.member_epoch = reply.member_epoch = self.epoch
         for code, detail in self.statuses:
             reply.statuses.add(code=code, detail=detail)  # type: ignore[arg-type]  # a number of the enum
+        reply.endpoint_information_epoch = self.endpoint_epoch
+        if request.endpoint_information_epoch != self.endpoint_epoch:
+            reply.endpoint_information.endpoints.extend(self.endpoints)
+            reply.endpoint_information.SetInParent()
         is_full = request.HasField("rebalance_timeout_ms") and request.HasField("owned_tasks")
         if is_full or self._told != self.given:
             self._told = dict(self.given)

@@ -3,13 +3,17 @@ on a fake server."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from coordinator_api.v1 import common_pb2 as common
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client import Abortable, Rejected, Retriable, TransactionError
 from coordinator_client.streams import (
     StreamsClient,
     StreamsCopartitionGroup,
+    StreamsEndpoint,
     StreamsInternalTopic,
     StreamsSubtopology,
     StreamsTopology,
@@ -17,6 +21,7 @@ from coordinator_client.streams import (
     Tasks,
 )
 from coordinator_client.streams.tasks import TaskRole
+from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
 from tests.client.fake_streams import COUNTS, INTERVAL_MS, LINES, AsyncTaskDiary, StreamsCluster, TaskDiary, task
@@ -42,6 +47,14 @@ def settle(cluster: StreamsCluster, member: StreamsClient) -> Tasks:
 
 def active(*partitions: int) -> frozenset[Task]:
     return frozenset(map(task, partitions))
+
+
+def endpoint(host: str, *, active: Sequence[int], standby: Sequence[int] = ()) -> group.StreamsEndpointPartitions:
+    return group.StreamsEndpointPartitions(
+        user_endpoint=group.StreamsEndpoint(host=host, port=9),
+        active_partitions=[common.TopicPartitions(topic="lines", partitions=active)],
+        standby_partitions=[common.TopicPartitions(topic="lines", partitions=standby)],
+    )
 
 
 # Joining
@@ -258,6 +271,42 @@ def test_statuses_end_a_poll(cluster: StreamsCluster) -> None:
     cluster.group.say((MISSING, "there is no topic lines"))
     assert not member.poll(timeout_ms=60_000)
     assert member.statuses() == (("MISSING_SOURCE_TOPICS", "there is no topic lines"),)
+
+
+def test_endpoints_are_told_once_and_again_when_they_change(cluster: StreamsCluster) -> None:
+    cluster.group.give(active=[0, 1])
+    here = endpoint("here", active=[0], standby=[1])
+    cluster.group.place(here)
+    member = cluster.member(user_endpoint=("here", 9))
+    settle(cluster, member)
+    lines = [TopicPartition("lines", number) for number in range(2)]
+    assert member.endpoints() == (StreamsEndpoint("here", 9, frozenset(lines[:1]), frozenset(lines[1:])),)
+    assert cluster.beats()[-1].endpoint_information_epoch == 1
+    cluster.group.place(here, endpoint("there", active=[1]))
+    settle(cluster, member)
+    assert [(each.host, each.active) for each in member.endpoints()] == [
+        ("here", {lines[0]}),
+        ("there", {lines[1]}),
+    ]
+
+
+def test_a_member_that_knows_the_endpoints_hears_of_tasks_at_once(cluster: StreamsCluster) -> None:
+    cluster.group.place(endpoint("here", active=[0]))
+    member = cluster.member()
+    settle(cluster, member)
+    begun_ms = cluster.world.now_ms
+    cluster.group.give(active=[0])
+    assert member.poll(timeout_ms=3 * INTERVAL_MS).active == active(0)
+    assert cluster.world.now_ms - begun_ms < 100
+
+
+def test_a_member_that_joins_again_asks_for_the_endpoints_again(cluster: StreamsCluster) -> None:
+    cluster.group.place(endpoint("here", active=[0]))
+    member = cluster.member()
+    settle(cluster, member)
+    cluster.group.remove()
+    settle(cluster, member)
+    assert [each.endpoint_information_epoch for each in cluster.beats() if not each.member_epoch] == [0, 0]
 
 
 def test_a_caught_up_warm_up_task_is_reported_at_once(cluster: StreamsCluster) -> None:

@@ -76,6 +76,25 @@ def test_members_share_the_tasks_and_a_standby_takes_over(shared: ServerProcess,
     assert diary.told[-1] == ("revoked", [0, 1])
 
 
+def test_members_learn_whose_state_is_where(shared: ServerProcess, topic: str) -> None:
+    with (
+        member(shared, topic, user_endpoint=("here", 1)) as first,
+        member(shared, topic, user_endpoint=("there", 2)) as second,
+    ):
+        both(first, second, active=1, standby=1)
+        read = [
+            frozenset(TopicPartition(topic, each.partition) for each in found.tasks().active)
+            for found in (first, second)
+        ]
+        wanted = {("here", 1, read[0], read[1]), ("there", 2, read[1], read[0])}
+        for _ in range(STEPS_MAX):
+            if all({tuple(each) for each in found.endpoints()} == wanted for found in (first, second)):
+                return
+            for each in (first, second):
+                each.poll(timeout_ms=100)
+        raise AssertionError([first.endpoints(), second.endpoints()])
+
+
 class Remembered:
     """Offsets as a member that does not know better would commit them."""
 

@@ -172,7 +172,8 @@ def test_internal_topics_are_made_with_the_settings_of_the_member(streams: Strea
 def test_a_missing_source_topic_is_a_status(streams: StreamsGroups) -> None:
     joined = KafkaStreams(streams).joins(Topology(0, (Subtopology("0", ("nowhere",)),)))
     assert (joined.error_code, joined.active_tasks) == (ErrorCode.NONE, [])
-    assert MISSING_SOURCE_TOPICS in statuses(joined)
+    (missing,) = [each for each in joined.status if each.status_code == MISSING_SOURCE_TOPICS]
+    assert missing.status_detail == "Source topics nowhere are missing."
     assert described(streams).group_state == "NotReady"
 
 
@@ -298,6 +299,23 @@ def test_a_member_is_fenced_by_epoch(streams: StreamsGroups) -> None:
     assert member.beats(member_epoch=999).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert member.beats(member_id="other").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert member.joins(Topology(1, (Subtopology("other", ("bar",)),))).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_fenced_member_that_joins_again_has_its_epoch_and_its_tasks(streams: StreamsGroups) -> None:
+    member = KafkaStreams(streams)
+    member.starts()
+    again = member.joins()
+    assert (again.error_code, again.member_epoch, told(again.active_tasks)) == (ErrorCode.NONE, 2, SIX)
+    assert (again.standby_tasks, again.warmup_tasks) == ([], [])
+
+
+def test_a_member_whose_session_ended_is_unknown_until_it_joins_again(streams: StreamsGroups) -> None:
+    member = KafkaStreams(streams)
+    member.starts()
+    streams.world.pass_time(45_001)
+    assert member.beats().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    again = member.joins()
+    assert (again.member_epoch > 2, told(again.active_tasks)) == (True, SIX)
 
 
 def test_a_server_that_loads_lets_the_member_ask_again(streams: StreamsGroups) -> None:

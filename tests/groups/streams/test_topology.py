@@ -167,4 +167,4 @@ def test_more_tasks_than_one_computation_places_are_refused() -> None:
 def test_many_missing_topics_are_told_in_short() -> None:
     found = configure(of(sub("0", *(f"t{number:02}" for number in range(25)))), existing())
     assert found.status is not None
-    assert found.status.detail.endswith("t18, t19 and 5 others")
+    assert found.status.detail.endswith("t18, t19 and 5 others are missing.")

@@ -12,6 +12,7 @@ import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.clients.consumer.Consumer;
+import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.network.ListenerName;
@@ -165,11 +166,14 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override
         public void ensureConsistentMetadata() {}
 
-        /** Deletes all topics, all settings of groups, and all groups but those whose members go on: their sessions end later. */
+        /** Deletes all topics, all settings of groups, and all groups but those of consumers that go on: their sessions end later. */
         private void deleteAll() throws Exception {
             GroupSettings.restore(ADMIN);
             ADMIN.deleteTopics(ADMIN.listTopics().names().get()).all().get();
             for (GroupListing each : ADMIN.listGroups().all().get()) {
+                if (each.type().equals(Optional.of(GroupType.STREAMS))) {
+                    StreamsMembers.leave(each.groupId(), ADMIN, brokerBoundPorts().get(0));
+                }
                 attempt(ADMIN.removeMembersFromConsumerGroup(each.groupId(), new RemoveMembersFromConsumerGroupOptions())
                         .all());
                 attempt(ADMIN.deleteConsumerGroups(List.of(each.groupId())).all());

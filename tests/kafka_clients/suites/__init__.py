@@ -7,6 +7,7 @@ from typing import Final
 from tests.kafka_clients.suite import Suite
 from tests.kafka_clients.suites import (
     connect,
+    debezium,
     flink,
     kafka_integration,
     kafka_tools,
@@ -32,6 +33,7 @@ SUITES: Final[tuple[Suite, ...]] = (
     streams_protocol.SUITE,
     connect.SUITE,
     mirror.SUITE,
+    debezium.SUITE,
     *librdkafka.SUITES,
     spark.SUITE,
     flink.SUITE,

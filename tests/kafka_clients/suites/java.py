@@ -83,6 +83,14 @@ def read_keys(place: Place, topic: str) -> list[str]:
     return [line for line in _consumed(place, topic, place.address, *printed) if line and " " not in line]
 
 
+def read_table(place: Place, topic: str) -> list[tuple[str, str]]:
+    """Return key and value of the committed records of a topic, read in the same way; "null" is no value."""
+    separator = "\t"
+    printed = ("--formatter-property", "print.key=true", "--formatter-property", f"key.separator={separator}")
+    lines = [line.partition(separator) for line in _consumed(place, topic, place.address, *printed)]
+    return [(key, value) for key, found, value in lines if found]
+
+
 def _consumed(place: Place, topic: str, address: str, *options: str) -> list[str]:
     words = ("--bootstrap-server", address, "--topic", topic, "--from-beginning")
     ends = ("--isolation-level", "read_committed", "--timeout-ms", "10000")
@@ -92,7 +100,7 @@ def _consumed(place: Place, topic: str, address: str, *options: str) -> list[str
 
 def eager_compaction(place: Place, *topics: str) -> None:
     """Let topics be compacted as soon as anything of them can go. Raises: CannotRunError."""
-    settings = "min.cleanable.dirty.ratio=0.01,max.compaction.lag.ms=1000,delete.retention.ms=0"
+    settings = "cleanup.policy=compact,min.cleanable.dirty.ratio=0.01,max.compaction.lag.ms=1000,delete.retention.ms=0"
     for topic in topics:
         words = ("--bootstrap-server", place.address, "--entity-type", "topics", "--entity-name", topic)
         altered = ("--alter", "--add-config", settings)

@@ -24,6 +24,9 @@ from tests.kafka_clients.suites.java import KAFKA_VERSION, eager_compaction, jav
 _TOPIC: Final = "lines"
 _LINES: Final = 2_000
 """Lines of one round."""
+_LINE_SIZE: Final = 1_100
+"""Characters of a line. The connector, when a batch is full, leaves what else is in its buffer of 1,024 or twice as many
+characters until the file grows: there must not be a second line."""
 _OWN_TOPICS: Final = ("connect-offsets", "connect-configs", "connect-status")
 _STEP_S_MAX: Final = 180
 _PAUSE_S: Final = 0.5
@@ -87,12 +90,14 @@ class _Connect:
             "topic": _TOPIC,
             "batch.size": "20",
             "exactly.once.support": "required",
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "1",
         }
         self._call("/connectors", {"name": "lines", "config": config})
 
     def write(self) -> None:
         with self._file.open("a") as file:
-            file.writelines(f"{number}\n" for number in range(self._written, self._written + _LINES))
+            file.writelines(f"{number:0{_LINE_SIZE}}\n" for number in range(self._written, self._written + _LINES))
         self._written += _LINES
 
     def wait_for_lines(self, count: int) -> None:

@@ -20,7 +20,7 @@ RELEASE: Final = "17"
 # The console brings these itself, in a newer version.
 _LEFT_OUT: Final = re.compile(r"junit-(jupiter|platform-(commons|engine|launcher)).*")
 _TOOL_S_MAX: Final = 240
-_MEMORY: Final = "-Xmx600m"
+_OPTIONS: Final = ("-Xmx600m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 
 KAFKA_VERSION: Final = re.findall(r"<kafka.version>(\S+)</kafka.version>", _POM.read_text())[0]
 
@@ -49,7 +49,7 @@ def jars(cache: Cache) -> Path | None:
 
 def java(place: Place, *arguments: str | Path) -> Sequence[str | Path]:
     """Return the command that runs a class of Kafka's jars, or of ours."""
-    return [program("java"), _MEMORY, "-cp", class_path(place.cache), *arguments]
+    return [program("java"), *_OPTIONS, "-cp", class_path(place.cache), *arguments]
 
 
 def run_class(

@@ -34,6 +34,7 @@ from->to.groups={group}
 from->to.sync.group.offsets.enabled=true
 from->to.sync.group.offsets.interval.seconds=2
 from->to.emit.checkpoints.interval.seconds=2
+refresh.groups.interval.seconds=1
 from->to.offset.lag.max=0
 to->from.enabled=false
 replication.factor=1

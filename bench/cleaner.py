@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bench.arena import WITH_FRONT, Arena
 from bench.kafka.settings import PROFILES
@@ -83,7 +83,7 @@ def _broker(arena: Arena) -> Iterator[tuple[KafkaServer, Path]]:
 
 def _cleaning(
     server: KafkaServer, data_dir: Path, size_bytes: int, value_bytes: int, topic_settings: dict[str, str]
-) -> Any:
+) -> Mapping[str, float]:
     """Return the fields of `bench.load.cleaning.Cleaning`. Raises: CannotRun, LoadFailed."""
     records = size_bytes // value_bytes
     settings = {
@@ -96,18 +96,14 @@ def _cleaning(
         "topic_settings": topic_settings,
     }
     command, environment = load_command("cleaning", settings, server.toolchain.librdkafka())
-    return json.loads(output_of(command, "the load program cleaning", environment))
+    found: Mapping[str, float] = json.loads(output_of(command, "the load program cleaning", environment))
+    return found
 
 
-def _columns(seen: Any) -> list[str]:
-    before, during = seen["before"], seen["during"]
-    times = [kind[name] for name in ("commits_ms", "reads_ms") for kind in (before, during)]
-    sizes = [f"{seen[name] >> 20:,}" for name in ("bytes_before", "bytes_left")]
-    return [*sizes, f"{seen['took_s']:.1f}", *(f"{_p99(each):.2f}" for each in times)]
-
-
-def _p99(times: Sequence[float]) -> float:
-    return sorted(times)[int(len(times) * 0.99)]
+def _columns(seen: Mapping[str, float]) -> list[str]:
+    times = (f"{kind}_p99_ms{when}" for kind in ("commit", "read") for when in ("_before", ""))
+    sizes = [f"{seen[name]:,.0f}" for name in ("mib_before", "mib_left")]
+    return [*sizes, f"{seen['took_s']:.1f}", *(f"{seen[name]:.2f}" for name in times)]
 
 
 def _say(line: str) -> None:

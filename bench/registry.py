@@ -58,7 +58,7 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
         "exhaustion": "what commits of others take beside floods and readers that stand still, and what memory is kept",
         "decisions": "how long one decision on a large batch of a sink keeps the loop",
         "compaction": "what compaction of a log leaves, and what it costs others meanwhile",
-        "cleaner": "what compaction leaves, beside Kafka's cleaner on the same data, and what it costs others meanwhile",
+        "cleaner": "what compaction leaves and what it costs others meanwhile, beside Kafka's cleaner",
         "snapshots": "how long taking a snapshot keeps the loop, and what reading it costs",
         "access": "what TLS, ways to say who calls, and ACLs cost the transactions of 64 producers",
         "redelivery": "how soon the records of a share consumer that was killed come to another one",

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 _FULL: Final = "full"
 _OTHER: Final = "other"
+_MIB: Final = 1 << 20
 _BATCH_BYTES: Final = 256 << 10
 _WARM_UP: Final = 100
 _BEFORE: Final = 1_000
@@ -52,23 +53,17 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """Time of each transaction, and of each read of what one has committed (ms)."""
-
-    commits_ms: list[float] = field(default_factory=list)
-    reads_ms: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
     """What was seen."""
 
-    bytes_before: int
-    bytes_left: int
+    mib_before: float
+    mib_left: float
     took_s: float
     """Time from the change of the settings until the directory is small."""
-    before: Times
-    during: Times
+    commit_p99_ms_before: float
+    commit_p99_ms: float
+    read_p99_ms_before: float
+    read_p99_ms: float
 
 
 def measure(load: Load) -> Cleaning:
@@ -78,21 +73,27 @@ def measure(load: Load) -> Cleaning:
     for created in admin.create_topics(new).values():
         created.result(_CALL_S_MAX)
     _fill(load)
-    other = _others(load.bootstrap)
-    _times(other, _WARM_UP)
-    before = _times(other, _BEFORE)
+    others = _others(load.bootstrap)
+    list(islice(others, _WARM_UP))
+    before = list(islice(others, _BEFORE))
     bytes_before, began = _bytes_in(load.data_dir), time.perf_counter()
     _compact(admin, load)
-    during = Times()
+    during: list[tuple[float, float]] = []
     while _bytes_in(load.data_dir) > bytes_before * _SMALL:
-        new_times = _times(other, _AT_A_TIME)
-        during.commits_ms.extend(new_times.commits_ms)
-        during.reads_ms.extend(new_times.reads_ms)
+        during += islice(others, _AT_A_TIME)
         if time.perf_counter() - began > _PATIENCE_S:
             raise RuntimeError(f"{_bytes_in(load.data_dir)} of {bytes_before} bytes are left after {_PATIENCE_S} s")
     took_s = time.perf_counter() - began
-    left = _settled_bytes(load.data_dir)
-    return Cleaning(bytes_before=bytes_before, bytes_left=left, took_s=took_s, before=before, during=during)
+    (commit_before, read_before), (commit, read) = _p99s(before), _p99s(during)
+    return Cleaning(
+        mib_before=bytes_before / _MIB,
+        mib_left=_settled_bytes(load.data_dir) / _MIB,
+        took_s=took_s,
+        commit_p99_ms_before=commit_before,
+        commit_p99_ms=commit,
+        read_p99_ms_before=read_before,
+        read_p99_ms=read,
+    )
 
 
 def _fill(load: Load) -> None:
@@ -148,9 +149,9 @@ def _others(bootstrap: str) -> Iterator[tuple[float, float]]:
         yield (committed - began) * 1_000, (time.perf_counter() - committed) * 1_000
 
 
-def _times(others: Iterator[tuple[float, float]], count: int) -> Times:
-    found: list[Any] = list(islice(others, count))
-    return Times(commits_ms=[commit for commit, _ in found], reads_ms=[read for _, read in found])
+def _p99s(times_ms: Sequence[tuple[float, float]]) -> list[float]:
+    """Return the 99th percentile of the commits, and that of the reads."""
+    return [sorted(each)[int(len(each) * 0.99)] for each in zip(*times_ms, strict=True)]
 
 
 def _settled_bytes(directory: str) -> int:

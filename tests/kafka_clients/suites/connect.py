@@ -25,7 +25,7 @@ _TOPIC: Final = "lines"
 _LINES: Final = 2_000
 """Lines of one round."""
 _LINE_SIZE: Final = 1_100
-"""Characters of a line. The connector, when a batch is full, leaves what else is in its buffer of 1,024 or twice as many
+"""Characters of a line. When a batch is full, the connector leaves what else is in its buffer of 1,024 or 2,048
 characters until the file grows: there must not be a second line."""
 _OWN_TOPICS: Final = ("connect-offsets", "connect-configs", "connect-status")
 _STEP_S_MAX: Final = 180

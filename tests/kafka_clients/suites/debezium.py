@@ -117,8 +117,8 @@ class _Capture:
     def compact(self) -> None:
         """Wait until the topics have little more than the newest value of each key."""
         eager_compaction(self._place, _TOPIC, _OFFSETS)
-        for topic, records_max in ((_TOPIC, 2 * _KEYS), (_OFFSETS, 10)):
-            self._wait(f"{topic} is not compacted", lambda: 0 < len(read_keys(self._place, topic)) < records_max)
+        self._wait_for_few(_TOPIC, 2 * _KEYS)
+        self._wait_for_few(_OFFSETS, 10)
 
     def check_continuation(self) -> None:
         """The engine that runs found the offsets of the one before, and read no snapshot again."""
@@ -136,6 +136,9 @@ class _Capture:
             if row is not None:
                 newest[number] = row["amount"]
         return newest
+
+    def _wait_for_few(self, topic: str, records_max: int) -> None:
+        self._wait(f"{topic} is not compacted", lambda: 0 < len(read_keys(self._place, topic)) < records_max)
 
     def _wait(self, failure: str, is_done: Callable[[], bool]) -> None:
         until = time.monotonic() + _STEP_S_MAX

@@ -1,8 +1,8 @@
 """Measures heartbeats of consumer groups and of streams groups side by side, in a steady state: a part of
 `bench.heartbeats`.
 
-The members join by heartbeats, and go on until nothing changes any more. Only then is measured. All groups read one
-topic with a partition for each member of a group; the tasks of streams groups are stateful. The last column is the
+The members join by heartbeats, and go on until nothing changes any more. The measurement begins then. All groups read
+one topic with a partition for each member of a group; the tasks of streams groups are stateful. The last column is the
 processor time of the server's process for each heartbeat, all threads together.
 """
 
@@ -64,7 +64,7 @@ async def evenly(sends: Sequence[Send], seconds: float) -> Answers:
 
 
 class Member(ABC):
-    """One member, which has what it was given last."""
+    """One member, with the assignment or the tasks of its last answer."""
 
     name: str
     rpc: Any
@@ -73,7 +73,7 @@ class Member(ABC):
         self._group_id, self._member_id = group_id, member_id
         self._epoch = 0
         self._owned: Any = None
-        """What it has, if it must be sent."""
+        """Assignment or tasks to report with the next heartbeat; None = nothing to report."""
         self.is_changed = True
         """True if the last answer had something new."""
 

@@ -121,7 +121,7 @@ def _as_it_is(run: Run) -> Run:
 
 def _latency(run: Run) -> Run:
     """Return the run with its 99th percentile as the main figure. Raises: LoadFailed."""
-    if run.p99_ms is None:
+    if run.p99_ms is None or not run.figure:
         raise LoadFailed("no record was acknowledged")
     return run.scaled(run.p99_ms / run.figure)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1.common_pb2 import TopicPartitions
@@ -90,66 +91,78 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
 
 
-def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescription:
-    """Return the description of a consumer group."""
+class GroupWithEpochs(Protocol):
+    """What the messages of all groups but the classic ones have."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def group_state(self) -> str: ...
+    @property
+    def group_epoch(self) -> int: ...
+    @property
+    def assignment_epoch(self) -> int: ...
+
+
+def described_by_epochs(
+    found: GroupWithEpochs, members: Iterable[GroupMember], *, group_type: str, protocol_type: str, assignor: str
+) -> GroupDescription:
+    """Return the description of a group whose members follow its epoch."""
     return GroupDescription(
         group_id=found.group_id,
-        group_type=CONSUMER,
+        group_type=group_type,
         state=found.group_state,
-        protocol_type=PROTOCOL_TYPE,
-        assignor=found.assignor_name,
+        protocol_type=protocol_type,
+        assignor=assignor,
         epoch=found.group_epoch,
         assignment_epoch=found.assignment_epoch,
         leader="",
-        members=tuple(
-            GroupMember(
-                member_id=member.member_id,
-                instance_id=member.instance_id if member.HasField("instance_id") else None,
-                rack_id=member.rack_id if member.HasField("rack_id") else None,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                epoch=member.member_epoch,
-                subscribed_topic_names=tuple(member.subscribed_topic_names),
-                subscribed_topic_regex=(
-                    member.subscribed_topic_regex if member.HasField("subscribed_topic_regex") else None
-                ),
-                assignment=_partitions(member.assignment),
-                target_assignment=_partitions(member.target_assignment),
-                is_classic=member.is_classic,
-            )
-            for member in found.members
-        ),
+        members=tuple(members),
+    )
+
+
+def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescription:
+    """Return the description of a consumer group."""
+    members = (
+        GroupMember(
+            member_id=member.member_id,
+            instance_id=member.instance_id if member.HasField("instance_id") else None,
+            rack_id=member.rack_id if member.HasField("rack_id") else None,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            epoch=member.member_epoch,
+            subscribed_topic_names=tuple(member.subscribed_topic_names),
+            subscribed_topic_regex=member.subscribed_topic_regex if member.HasField("subscribed_topic_regex") else None,
+            assignment=_partitions(member.assignment),
+            target_assignment=_partitions(member.target_assignment),
+            is_classic=member.is_classic,
+        )
+        for member in found.members
+    )
+    return described_by_epochs(
+        found, members, group_type=CONSUMER, protocol_type=PROTOCOL_TYPE, assignor=found.assignor_name
     )
 
 
 def described_share(found: group.ShareGroupDescription) -> GroupDescription:
     """Return the description of a share group."""
-    return GroupDescription(
-        group_id=found.group_id,
-        group_type=SHARE,
-        state=found.group_state,
-        protocol_type=SHARE,
-        assignor=found.assignor_name,
-        epoch=found.group_epoch,
-        assignment_epoch=found.assignment_epoch,
-        leader="",
-        members=tuple(
-            GroupMember(
-                member_id=member.member_id,
-                instance_id=None,
-                rack_id=member.rack_id if member.HasField("rack_id") else None,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                epoch=member.member_epoch,
-                subscribed_topic_names=tuple(member.subscribed_topic_names),
-                subscribed_topic_regex=None,
-                assignment=_partitions(member.assignment),
-                target_assignment=None,
-                is_classic=False,
-            )
-            for member in found.members
-        ),
+    members = (
+        GroupMember(
+            member_id=member.member_id,
+            instance_id=None,
+            rack_id=member.rack_id if member.HasField("rack_id") else None,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            epoch=member.member_epoch,
+            subscribed_topic_names=tuple(member.subscribed_topic_names),
+            subscribed_topic_regex=None,
+            assignment=_partitions(member.assignment),
+            target_assignment=None,
+            is_classic=False,
+        )
+        for member in found.members
     )
+    return described_by_epochs(found, members, group_type=SHARE, protocol_type=SHARE, assignor=found.assignor_name)
 
 
 def described_classic(found: group.GroupDescription) -> GroupDescription:

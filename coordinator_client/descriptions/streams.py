@@ -10,6 +10,7 @@ from coordinator_client.descriptions.groups import (
     GroupDescription,
     GroupMember,
     MemberTasks,
+    described_by_epochs,
 )
 from coordinator_client.values import TopicPartition
 
@@ -21,33 +22,24 @@ def described_streams(found: group.StreamsGroupDescription) -> GroupDescription:
         for each in found.topology.subtopologies
     }
     names = tuple(sorted({name for topics in sources.values() for name in topics}))
-    return GroupDescription(
-        group_id=found.group_id,
-        group_type=STREAMS,
-        state=found.group_state,
-        protocol_type=STREAMS,
-        assignor="sticky",
-        epoch=found.group_epoch,
-        assignment_epoch=found.assignment_epoch,
-        leader="",
-        members=tuple(
-            GroupMember(
-                member_id=member.member_id,
-                instance_id=member.instance_id if member.HasField("instance_id") else None,
-                rack_id=member.rack_id if member.HasField("rack_id") else None,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                epoch=member.member_epoch,
-                subscribed_topic_names=names,
-                subscribed_topic_regex=None,
-                assignment=_read_by(member.assignment.active, sources),
-                target_assignment=_read_by(member.target_assignment.active, sources),
-                is_classic=False,
-                tasks=_tasks(member),
-            )
-            for member in found.members
-        ),
+    members = (
+        GroupMember(
+            member_id=member.member_id,
+            instance_id=member.instance_id if member.HasField("instance_id") else None,
+            rack_id=member.rack_id if member.HasField("rack_id") else None,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            epoch=member.member_epoch,
+            subscribed_topic_names=names,
+            subscribed_topic_regex=None,
+            assignment=_read_by(member.assignment.active, sources),
+            target_assignment=_read_by(member.target_assignment.active, sources),
+            is_classic=False,
+            tasks=_tasks(member),
+        )
+        for member in found.members
     )
+    return described_by_epochs(found, members, group_type=STREAMS, protocol_type=STREAMS, assignor="sticky")
 
 
 def _read_by(tasks: Iterable[group.StreamsTaskIds], sources: Mapping[str, Iterable[str]]) -> tuple[TopicPartition, ...]:

@@ -86,8 +86,8 @@ class Auditor:
             )
 
     def _check_counts(self) -> None:
-        """What the store says lies before an offset is all that the log ever had, less what lies behind that offset and
-        was not compacted. An abort counts where it hid records. A pass corrects nothing before the log start."""
+        """The records that the store counts before an offset are all that the log ever had, less those behind the
+        offset and not compacted. An abort counts where it hid records. A pass corrects nothing before the log start."""
         for partition, counted in self._history.counted.items():
             entries = self._log[partition]
             hiding = _hiding_aborts(entries)

@@ -306,7 +306,7 @@ class History:
     """What went from the beginning of every partition, before what `final_raw` shows."""
     compacted: list[CompactedPart] = field(default_factory=list)
     clean_to: dict[str, int] = field(default_factory=dict)
-    """Where the part of every partition ends that compaction has cleaned, once all is calm."""
+    """End of the compacted part of each partition in the calm."""
     key_count: int = 0
     """Number of keys of the records; 0 = each has its own."""
     deletions: list[Deletion] = field(default_factory=list)

@@ -90,7 +90,7 @@ class SnapshotAudit:
             self._check_whole(shown, snapshot.starts, f"snapshot {snapshot}", lacking)
 
     def _fixed(self, reading: Mapping[str, tuple[Entry, ...]]) -> dict[str, tuple[Entry, ...]]:
-        """What was shown of partitions that were never compacted."""
+        """Entries that were shown of partitions without compaction."""
         return {partition: found for partition, found in reading.items() if not self._compaction.has(partition)}
 
     def _shown(self, reading: Mapping[str, tuple[Entry, ...]], where: object) -> set[Place]:

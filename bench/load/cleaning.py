@@ -60,7 +60,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """What was seen."""
+    """Result of the load."""
 
     mib_before: float
     mib_left: float

@@ -92,7 +92,7 @@ class GroupDescription:
 
 
 class GroupWithEpochs(Protocol):
-    """What the messages of all groups but the classic ones have."""
+    """Fields of the messages of all groups but the classic ones."""
 
     @property
     def group_id(self) -> str: ...

@@ -28,7 +28,6 @@ _CHANGES: Final = 2_000
 """Changes of one round."""
 _DELETED: Final = 10
 _STEP_S_MAX: Final = 180
-_PAUSE_S: Final = 0.5
 _SETTINGS: Final = ("compaction_check_interval_ms=200",)
 
 
@@ -78,7 +77,7 @@ class _Database:
         return "".join(self._lines(r"(.*\n)", last="done"))
 
     def _lines(self, pattern: str, *, last: str) -> list[str]:
-        """Return what matches in the lines up to the one that begins with `last`."""
+        """Return the matches in the lines up to the one that begins with `last`."""
         assert self._process.stdout is not None
         found: list[str] = []
         for line in self._process.stdout:
@@ -89,7 +88,7 @@ class _Database:
 
 
 class _Capture:
-    """The engine, one process at a time, and what it wrote."""
+    """The engine, one process at a time, and its output."""
 
     def __init__(self, place: Place, database: _Database) -> None:
         self._place = place
@@ -146,7 +145,6 @@ class _Capture:
             if time.monotonic() > until:
                 log = self._log.read_text(errors="replace").splitlines()
                 raise _Failure(f"{failure}: {[line for line in log if 'ERROR' in line][-1:]}")
-            time.sleep(_PAUSE_S)
 
 
 def _class_path(cache: Cache) -> str:

@@ -2,9 +2,9 @@
 
     python -m tests.harness.fork_server FD
 
-FD is a socket of messages. A message asks to fork or to reap, and brings the socket for its reply. A child runs its
-program and then ends like any interpreter: only what was imported is older than the process. End of file on the socket
-ends the server, and the death of the server all its children.
+It runs in the folder of the project, without PYTHONPATH. FD is a socket of messages. A message asks to fork or to reap,
+and brings the socket for its reply. A child runs its program and then ends like any interpreter: only what was imported
+is older than the process. End of file on the socket ends the server, and the death of the server all its children.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _PRELOADED: Final = (
     "coordinator_server.grpc_front.grpc_transport",
     "coordinator_server.kafka_front.listeners",
 )
+_INSTALLED: Final = tuple(sys.path[1:])
+"""Where any program of this interpreter finds modules."""
 _STDERR: Final = 2
 _DIES_WITH_PARENT: Final = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -62,6 +64,7 @@ class Program(TypedDict):
 def main() -> Program | None:
     """Serve until the socket ends. Returns a program in each child, and None in the server."""
     given = set(os.environ)
+    sys.path.append(str(Path("proto").absolute()))
     for name in _PRELOADED:
         importlib.import_module(name)
     from txnctl.cli import command_tree
@@ -116,16 +119,15 @@ def _die_with(server: int) -> None:
 
 def become(program: Program) -> None:
     """Make of this process what `exec` would have made of it."""
-    own_path = os.environ["PYTHONPATH"].split(os.pathsep)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if program["has_own_session"]:
         os.setsid()
     os.chdir(program["directory"])
     os.environ.clear()
     os.environ.update(program["environment"])
-    wanted = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    asked = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     first = _FIRST_ON_PATH[program["kind"]](program["words"][0])
-    sys.path[:] = [first, *filter(None, wanted), *(entry for entry in sys.path[1:] if entry not in own_path)]
+    sys.path[:] = [first, *asked, *(entry for entry in _INSTALLED if entry not in asked)]
     sys.argv[:] = program["words"]
     for number, (name, mode) in enumerate([("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb")]):
         stream = _stream(number, mode, getattr(sys, name))

@@ -23,9 +23,11 @@ from typing import Any, Final
 from tests.harness.fork_server import MESSAGE_BYTES_MAX, Program
 
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
-_PATH: Final = os.pathsep.join([str(_ROOT), str(_ROOT / "proto")])
 _READ_AT_START: Final = ("GLIBC_", "GRPC_", "LANG", "LC_", "LD_", "MALLOC_", "PYTHON", "TZ")
 """Prefixes of variables that have had their effect before a fork."""
+_EXCEPT: Final = ("GRPC_VERBOSITY", "PYTHONPATH")
+"""`txnctl` sets the first one for itself, also when it runs in this process: a fork may write more to stderr than it
+would. The other one has its effect in the fork."""
 _KINDS: Final = ("-m", "-c")
 _HOW: Final = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
 _PLAIN: Final[Mapping[str, Any]] = {
@@ -45,7 +47,7 @@ class ForkServer:
     """The process that forks, of this one. It ends when this one does."""
 
     def __init__(self) -> None:
-        self._environment = dict(os.environ) | {"PYTHONPATH": _PATH}
+        self._environment = {name: value for name, value in os.environ.items() if name not in _EXCEPT}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES_MAX)
         number = theirs.fileno()
@@ -100,7 +102,7 @@ class ForkServer:
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: value for name, value in environment.items() if name.startswith(_READ_AT_START) and name != "PYTHONPATH"
+        name: value for name, value in environment.items() if name.startswith(_READ_AT_START) and name not in _EXCEPT
     }
 
 

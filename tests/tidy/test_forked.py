@@ -65,7 +65,7 @@ def test_a_program_ends_with_its_status(program: Path, source: str, status: int)
 
 FACTS = """
 import atexit, os, signal, sys, threading
-print(sys.argv, os.getcwd(), sys.path[:3], __name__, dict(os.environ).get("TXN_FACT"), os.getpgid(0), os.getsid(0))
+print(sys.argv, os.getcwd(), sys.path, __name__, dict(os.environ).get("TXN_FACT"), os.getpgid(0), os.getsid(0))
 print([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)])
 print(sys.stdin.read(), sys.stdout.line_buffering, sys.stdout.encoding, sys.stderr.line_buffering, sys.flags)
 print("err", file=sys.stderr)
@@ -75,9 +75,11 @@ threading.Thread(target=threading.main_thread().join).start()
 """
 
 
-def test_a_program_sees_what_a_new_process_sees(program: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [{}, {"PYTHONPATH": os.pathsep.join(["/nowhere", str(ROOT)])}], ids=["", "path"])
+def test_a_program_sees_what_a_new_process_sees(program: Path, tmp_path: Path, path: dict[str, str]) -> None:
     program.write_text(FACTS)
-    environment = os.environ | {"TXN_FACT": "of this one", "PYTHONPATH": os.pathsep.join(["/nowhere", str(ROOT)])}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"TXN_FACT": "of this one"} | path
     for words in ([program], ["-m", "program"], ["-c", FACTS]):
         by_fork, new = both([sys.executable, *words, "a", "b c"], cwd=tmp_path, env=environment, input="ä")
         assert by_fork.stdout == new.stdout

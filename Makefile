@@ -41,7 +41,7 @@ test: venv ## Run the tests that every change must pass: all but the long ones, 
 test-long: venv ## Run the long tests, and properties with four times the examples: half an hour (TENTH=0 to 9 for a tenth, TENTH=turn for the tenth of the commit)
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
-	@.venv/bin/python -m pytest -n auto --dist loadgroup -m "long or hypothesis" --hypothesis-profile=thorough --tenth="$(TENTH)"
+	@.venv/bin/python -m pytest -n auto --dist loadgroup -m "long or hypothesis" --hypothesis-profile=thorough --asyncio-debug --tenth="$(TENTH)"
 
 fast: venv ## Run the fast tests on all cores: no real processes, no Spark, two to three minutes on two idle cores
 	@.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark"

@@ -12,6 +12,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from scripts.java import java_problem
+from tests.harness.checked_loop import CheckedLoop
 from tests.harness.combinations import Combination, chosen, row_in_turn, rows_here
 from tests.harness.engines import ENGINE_VARIABLE, ENGINES, NATURAL, SLATE, close_shelves
 from tests.harness.of_commit import TENTHS, commit_here, first_seed, tenth_in_turn, tenth_of
@@ -95,6 +96,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Shares | None:
     return Shares(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories() -> dict[str, type[CheckedLoop]]:
+    return {"checked": CheckedLoop}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.harness import forked
 from txnctl import output
 from txnctl.output import Column, OutputFormat, RowStream, Value, print_list, to_yaml
 
@@ -174,7 +175,7 @@ def test_a_terminal_without_unicode_is_shown_escapes(monkeypatch: pytest.MonkeyP
 def test_a_full_disk_is_said_to_be_one() -> None:
     with FULL.open("wb") as full:
         words = [sys.executable, "-m", "txnctl", "config", "show", "-o", "json"]
-        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
+        ended = forked.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == 1
     assert ended.stderr == b"txnctl: the result cannot be written to stdout: No space left on device\n"
 
@@ -185,6 +186,6 @@ def test_a_reader_that_left_ends_the_program_quietly(call: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     program = f"from txnctl import output\n{call}\nraise AssertionError('it went on')"
-    ended = subprocess.run([sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, check=False)
+    ended = forked.run([sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (0, b"")

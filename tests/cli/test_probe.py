@@ -18,6 +18,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_server.metrics.families import Kind
 from coordinator_server.metrics.probe import PROBE_FAMILIES, ProbeMetrics
 from tests.cli.terminal import Terminal
+from tests.harness import forked
 from tests.harness.server_process import ServerProcess
 from tests.harness.threaded_server import threaded_server
 from txnctl.commands import probing
@@ -154,7 +155,7 @@ def test_an_address_that_cannot_be_listened_on_is_refused(
 @pytest.mark.slow
 def test_a_probe_that_runs_for_ever_can_be_scraped_and_stops_when_told(server_process: ServerProcess) -> None:
     command = [sys.executable, "-m", "txnctl", "probe", "--server", server_process.address]
-    with subprocess.Popen(
+    with forked.Popen(
         [*command, "--interval", "10ms", "--metrics-listen", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -10,7 +10,6 @@ import pty
 import re
 import signal
 import struct
-import subprocess
 import sys
 import termios
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from coordinator_client.admin.observing import PartitionBlocker, PartitionListin
 from coordinator_client.admin.transaction_admin import TransactionListing
 from coordinator_server.exits import CommandFailed, ExitStatus
 from tests.cli.terminal import Terminal
+from tests.harness import forked
 from tests.harness.server_process import ROOT, ServerProcess
 from txnctl.live_screen import LiveScreen, ScreenSize
 from txnctl.top.facts import GroupStanding, ThrottledCaller, TopFacts
@@ -208,7 +208,7 @@ class TerminalWindow:
         self.resize(ScreenSize(80, 24))
         self.before = termios.tcgetattr(inner)
         path = os.pathsep.join([str(ROOT), str(ROOT / "proto")])
-        self.process = subprocess.Popen(
+        self.process = forked.Popen(
             [sys.executable, "-m", "txnctl", "top", "--interval", "0.1", "-s", address],
             stdin=inner,
             stdout=inner,

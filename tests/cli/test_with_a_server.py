@@ -18,6 +18,7 @@ import pytest
 
 from coordinator_client import Producer, progress
 from tests.cli.terminal import Ended, Terminal
+from tests.harness import forked
 from tests.harness.patience import looks
 from tests.harness.server_process import ROOT, ServerProcess
 
@@ -52,16 +53,16 @@ class Program:
         path = os.pathsep.join([str(ROOT), str(ROOT / "proto")])
         self._environment = environment | {"PYTHONPATH": path, "TXNCTL_SERVER": address}
 
-    def __call__(self, *words: str) -> subprocess.Popen[bytes]:
+    def __call__(self, *words: str) -> forked.Popen:
         return self._start([sys.executable, "-m", "txnctl", *words])
 
-    def without_stdin(self, *words: str) -> subprocess.Popen[bytes]:
+    def without_stdin(self, *words: str) -> forked.Popen:
         line = shlex.join([sys.executable, "-m", "txnctl", *words])
         return self._start(["/bin/sh", "-c", f"exec {line} <&-"])
 
-    def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
+    def _start(self, words: list[str]) -> forked.Popen:
         pipe = subprocess.PIPE
-        return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=self._environment)
+        return forked.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=self._environment)
 
 
 @pytest.fixture

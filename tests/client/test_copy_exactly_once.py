@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from coordinator_client import Admin, Producer, read
 from examples.demo_parts.flights import records
 from tests.docs.fences import ROOT
+from tests.harness import forked
 from tests.harness.flights import require_flights
 from tests.harness.patience import looks
 from tests.harness.server_process import ServerProcess
@@ -109,13 +109,13 @@ class Copiers:
         """Fail if one of them ended by itself."""
         assert all(process.poll() is None for process in self._processes), self._stderr_path.read_text()
 
-    def _start(self, number: int) -> subprocess.Popen[bytes]:
+    def _start(self, number: int) -> forked.Popen:
         copy = self._copy
         where = f"--server {copy.server.address} --source {copy.source} --target {copy.target} --group {copy.name}"
         who = f"--name {copy.name}-{number} --protocol {self._protocol}"
         how = "--batch 20 --timeout-ms 1500 --follow"
         with self._stderr_path.open("ab") as stderr:
-            return subprocess.Popen([sys.executable, str(PROGRAM), *f"{where} {who} {how}".split()], stderr=stderr)
+            return forked.Popen([sys.executable, str(PROGRAM), *f"{where} {who} {how}".split()], stderr=stderr)
 
 
 @pytest.fixture(scope="module")

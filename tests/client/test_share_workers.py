@@ -4,13 +4,13 @@ that cannot be done has one letter."""
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.docs.fences import ROOT
+from tests.harness import forked
 from tests.harness.server_process import ServerProcess
 
 PROGRAM = ROOT / "examples" / "share_workers.py"
@@ -30,7 +30,7 @@ def run(server: ServerProcess, name: str, *options: str) -> list[str]:
     topics = f"--topic {name}-jobs --results {name}-results --letters {name}-dead"
     where = f"--server {server.address} {topics} --group {name} --name {name}"
     command = [sys.executable, str(PROGRAM), *where.split(), "--jobs", str(JOBS), "--kills", str(KILLS), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from coordinator_client import Admin
+from tests.harness import forked
 from tests.harness.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -24,6 +24,6 @@ def test_signals_at_random_moments_leave_told_what_is_true(tmp_path: Path) -> No
         with Admin(server.address) as admin:
             admin.create_topic("signals", 2)
         command = [sys.executable, "-m", "tests.client.signals_program", server.address, "signals", str(SECONDS)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=10 * SECONDS + 120, check=False)
+        ended = forked.run(command, capture_output=True, text=True, timeout=10 * SECONDS + 120, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "under" in ended.stdout

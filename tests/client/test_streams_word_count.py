@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.fences import ROOT
+from tests.harness import forked
 from tests.harness.server_process import ServerProcess
 
 PROGRAM = ROOT / "examples" / "streams_word_count.py"
@@ -25,7 +25,7 @@ def test_every_count_is_exact_though_a_worker_is_killed(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", *settings) as server:
         command = [sys.executable, str(PROGRAM), "--server", server.address, "--session-ms", str(SESSION_MS)]
         command += ["--sentences", str(SENTENCES), "--kills", "1"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = forked.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     killed, result = done.stdout.splitlines()
     assert killed.startswith("killed worker")

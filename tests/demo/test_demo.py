@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from examples.demo_parts.plan import ROWS_MIN
+from tests.harness import forked
 from tests.harness.flights import require_flights
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -28,7 +29,7 @@ def flights() -> None:
 def run_demo(
     *arguments: str, scratch: Path, program: Path = DEMO, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forked.run(
         [sys.executable, str(program), *arguments],
         env=os.environ | {"TMPDIR": str(scratch)} | environment,
         cwd=scratch,

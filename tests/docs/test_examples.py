@@ -16,6 +16,7 @@ import pytest
 
 from coordinator_client import read
 from tests.docs.fences import ROOT
+from tests.harness import forked
 from tests.harness.flights import require_flights
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.ops.prometheus_process import free_port
@@ -23,7 +24,7 @@ from tests.ops.prometheus_process import free_port
 
 def run_example(name: str, *arguments: str) -> list[str]:
     command = [sys.executable, str(ROOT / "examples" / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

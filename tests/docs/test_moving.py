@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -18,6 +17,7 @@ from coordinator_client import Admin
 from coordinator_client import Consumer as SdkConsumer
 from coordinator_client import Producer as SdkProducer
 from tests.docs.fences import PROGRAMS, ROOT, commands, programs
+from tests.harness import forked
 from tests.harness.kafka_socket import kafka_address
 from tests.harness.patience import DEADLINE_SECONDS, looks
 from tests.harness.server_process import ServerProcess
@@ -95,7 +95,7 @@ class Server:
         if words[0] == "txnctl":
             words[:1] = [sys.executable, "-m", "txnctl"]
         environment = os.environ | {"TXNCTL_SERVER": self.grpc, "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"}
-        done = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+        done = forked.run(words, cwd=directory, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

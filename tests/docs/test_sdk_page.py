@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from coordinator_client import Admin, AsyncAdmin
 from tests.docs.fences import ROOT, programs
+from tests.harness import forked
 
 PAGE = "docs/sdk.md"
 
@@ -19,7 +19,7 @@ PAGE = "docs/sdk.md"
 def test_the_programs_print_what_the_page_says(endpoint: str, tmp_path: Path) -> None:
     for block, promised in programs(PAGE):
         source = block.text.replace("127.0.0.1:7070", endpoint)
-        done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = forked.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.stdout, done.stderr) == (promised, ""), block.place
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.harness import forked
 from tests.harness.combinations import wanted_environment
 from tests.harness.engines import store_arguments, store_environment
 
@@ -62,7 +63,7 @@ class ServerProcess:
         self._environment = dict(environment or {})
         limit = f'ulimit -n {handles_max}; exec "$@"'
         self._prefix = [] if handles_max is None else ["bash", "-c", limit, "bash"]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: forked.Popen | None = None
         self._stderr_path = data_dir.with_name(f"{data_dir.name}.{id(self)}.stderr")
         self._stdout = b""
 
@@ -145,7 +146,7 @@ class ServerProcess:
         }
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         with self._stderr_path.open("ab") as stderr:
-            self._process = subprocess.Popen(
+            self._process = forked.Popen(
                 [
                     *self._prefix,
                     *self._program,

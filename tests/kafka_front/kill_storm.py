@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from coordinator_client import Admin, read
+from tests.harness import forked
 from tests.harness.kafka_socket import kafka_address
 from tests.harness.server_process import ROOT, ServerProcess
 
@@ -49,14 +50,14 @@ class Client:
     is_gone: bool = False
     """Its process said its last word."""
     _life: int = 0
-    _process: subprocess.Popen[str] | None = None
+    _process: forked.Popen | None = None
     _listener: Thread | None = None
 
     def start(self, storm: Storm) -> None:
         """Start the next process."""
         self._life += 1
         self.is_gone = False
-        self._process = subprocess.Popen(
+        self._process = forked.Popen(
             self.program(storm, self._life),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

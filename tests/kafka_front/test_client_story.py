@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.harness import forked
 from tests.harness.server_process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def test_a_pipeline_runs_with_librdkafka(tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka", reason="the environment is older than the lock")
     with ServerProcess(tmp_path / "data", *SETTINGS) as server:
         address = server.read_until(LISTENER)["address"]
-        told = subprocess.run([sys.executable, STORY, address], capture_output=True, text=True, check=False)
+        told = forked.run([sys.executable, STORY, address], capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stdout + told.stderr
     assert told.stdout.splitlines() == [
         "ok create topics",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import forked
 from tests.harness.of_commit import first_seed
 from tests.kafka_front.kill_storm import ENVIRONMENT, Client, Storm, check_readers
 
@@ -43,7 +44,7 @@ def test_acknowledged_transactions_outlive_kills(number: int, tmp_path: Path, re
         storm.rage()
         storm.calm()
         groups = [client.told[0].group for client in clients[:2]]
-        shown = subprocess.run(
+        shown = forked.run(
             program("read", storm.kafka, *groups), stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT
         )
         found = json.loads(shown.stdout)

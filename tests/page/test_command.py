@@ -15,6 +15,7 @@ import pytest
 
 from coordinator_server.exits import ExitStatus
 from tests.cli.terminal import Terminal
+from tests.harness import forked
 from tests.harness.certificates import Authority
 from txnctl.commands import page, serve
 from txnctl.commands.page_process import MISSING
@@ -69,7 +70,7 @@ def test_a_server_without_a_page_says_why(monkeypatch: pytest.MonkeyPatch, capsy
 @pytest.mark.slow
 def test_a_server_to_try_out_has_a_page_that_ends_with_it() -> None:
     command = [sys.executable, "-m", "txnctl", "dev", "--listen", "127.0.0.1:0", "--page", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with forked.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert "gRPC on" in server.stdout.readline()
         address = None

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from coordinator_client import Admin
+from tests.harness import forked
 from tests.harness.object_store import BUCKET, ObjectServer
 from tests.harness.patience import looks
 from tests.harness.server_process import READY, ServerProcess
@@ -112,7 +113,7 @@ def run(directory: Path, seed: int, faults: int) -> int:
         storm.strike(faults)
         storm.calm()
         command = program("read", storm.kafka, clients[0].told[0].group)
-        shown = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT)
+        shown = forked.run(command, stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT)
         found = json.loads(shown.stdout)
         check_readers(storm, found["values"], found["offsets"], ended_min=faults)
         return sum(client.ended_count for client in clients)

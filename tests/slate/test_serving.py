@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
 from coordinator_server.exits import ExitStatus
+from tests.harness import forked
 from tests.harness.object_store import ObjectServer
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 
@@ -70,4 +70,4 @@ def test_records_are_read_back_while_the_bucket_answers_late(
 def txnctl(serving: ServerProcess, *words: str, stdin: str = "") -> str:
     """Output of a command that ends well."""
     command = [sys.executable, "-m", "txnctl", *words, "--server", serving.address]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True).stdout
+    return forked.run(command, input=stdin, capture_output=True, text=True, check=True).stdout

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coordinator_client import read
+from tests.harness import forked
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.spark.test_job import JOB, SPARK_SUBMIT, UNSET, run
 from tests.spark.topics import Topics
@@ -37,7 +38,7 @@ class Running:
         """`more` are further variables of its environment."""
         environment = {name: value for name, value in os.environ.items() if name not in UNSET} | more
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if Path(entry).is_dir())
-        self.process = subprocess.Popen(
+        self.process = forked.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         assert self.process.stderr is not None

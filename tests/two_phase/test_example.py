@@ -4,13 +4,13 @@ log never differ."""
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from examples.two_phase_postgres import CRASHED, STEPS
+from tests.harness import forked
 from tests.harness.server_process import ROOT, ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.kill, pytest.mark.usefixtures("combination")]
@@ -27,7 +27,7 @@ FINISHED_ALONE = {"initialised", "committed"}
 def run(server: ServerProcess, database: Path, *arguments: str, expected: int = 0) -> list[str]:
     example = ROOT / "examples" / "two_phase_postgres.py"
     command = [sys.executable, str(example), server.address, "--database", str(database), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    done = forked.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     assert done.returncode == expected, done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -66,7 +66,7 @@ def test_it_says_what_is_missing_where_two_phase_commit_is_off(tmp_path: Path) -
     with ServerProcess(tmp_path / "data") as server:
         example = ROOT / "examples" / "two_phase_postgres.py"
         command = [sys.executable, str(example), server.address, "--database", str(tmp_path / "shop.sqlite")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+        done = forked.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     assert done.returncode == 1
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in done.stderr
     assert "transaction_two_phase_commit_enable" in done.stderr

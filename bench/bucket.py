@@ -67,7 +67,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", choices=_PARTS, help="this part alone")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="kills or ends of owners (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="ends of owners; at most 3 of loads (default: %(default)s)"
+    )
     asked = parser.parse_args(arguments)
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     for name, part in _PARTS.items():
@@ -157,12 +159,12 @@ class _Requests:
         )
 
 
-def _transactions(_rounds: int) -> str:
+def _transactions(rounds: int) -> str:
     """Compare a store in a bucket with one on a disk, in turns."""
     bucket: list[Run] = []
     disk: list[Run] = []
     requests: list[_Requests] = []
-    for _ in range(_LOAD_ROUNDS):
+    for _ in range(min(rounds, _LOAD_ROUNDS)):
         run, found = _load_of_bucket(_PRODUCERS)
         bucket.append(run)
         requests.append(found)
@@ -247,7 +249,7 @@ def _objects(stack: ExitStack, delay_s: float) -> ObjectServer:
 
 
 def _settings(*settings: str) -> list[str]:
-    """Return the arguments of a server with its store in the bucket. Words that begin with a dash stand for themselves."""
+    """Return the arguments of a server with its store in the bucket. A word that begins with a dash is no setting."""
     parts = [[each] if each.startswith("-") else ["--set", each] for each in settings]
     return ["--store", f"s3://{BUCKET}/bench", *(word for part in parts for word in part)]
 

@@ -65,6 +65,7 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
         "streams_targets": "how long targets of streams groups take, and how long they keep the loop",
         "takeover": "how soon the task of a killed member of a streams group runs on its standby",
         "share_memory": "what records in flight cost, and the operations on them",
+        "bucket": "how soon another server takes over a store in a bucket, and what transactions cost there",
         "growth": "whether the memory of a server grows under a mixed load",
     }
 )

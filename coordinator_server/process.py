@@ -346,7 +346,7 @@ class _Process:
             cluster_id=server.store_id,
             auto_create_topics=self._config.kafka_auto_create_topics,
             auto_create_partitions=self._config.kafka_auto_create_partitions,
-            others=alone if self._lease is None else self._lease.kafka_nodes_that_wait,
+            others=alone if self._lease is None else self._lease.other_kafka_nodes,
         )
         endpoints = endpoints_of(server.core, settings)
         core = CoreOfConnections(server.answers, server.core.groups.share_records.connection_lost)
@@ -380,7 +380,7 @@ class _Process:
         server.commits.start()
         try:
             with loading_for_good():
-                others = list if self._lease is None else self._lease.nodes_that_wait
+                others = list if self._lease is None else self._lease.other_nodes
                 failed_shards = await load(server, self._config, self._advertised(), others)
         except Exception as error:
             _log.error("load_failed", old_state="loading", new_state="failed", exc_info=error)

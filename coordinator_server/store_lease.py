@@ -77,17 +77,18 @@ class StoreLease:
         """Return `owner` by its address for the callers of one listener of this server. `node`: as below."""
         return self._at_listener_of(node, self._keeper.owner())
 
-    def kafka_nodes_that_wait(self, node: NodeAddress) -> Sequence[NodeAddress]:
-        """Return the server that waits, if one is known, by its address for the callers of one listener of this server.
+    def other_kafka_nodes(self, node: NodeAddress) -> Sequence[NodeAddress]:
+        """Return the other server, if one is known, by its address for the callers of one listener of this server. That
+        of a server that waits is the last known owner.
 
         `node`: this server, by its address there. Listeners correspond by their order."""
-        waits = self._at_listener_of(node, self._keeper.standby())
-        return () if waits is None else (waits,)
+        other = self._at_listener_of(node, self._keeper.other_server())
+        return () if other is None else (other,)
 
-    def nodes_that_wait(self) -> Sequence[NodeAddress]:
-        """Return the server that waits, if one is known, by its address for callers of gRPC."""
-        waits = self._keeper.standby()
-        return () if waits is None else (_node_at(waits, waits.address),)
+    def other_nodes(self) -> Sequence[NodeAddress]:
+        """Return the other server, if one is known, by its address for callers of gRPC."""
+        other = self._keeper.other_server()
+        return () if other is None else (_node_at(other, other.address),)
 
     def _at_listener_of(self, node: NodeAddress, other: Node | None) -> NodeAddress | None:
         own, addresses = str(Address(node.host, node.port)), self._me.kafka_addresses

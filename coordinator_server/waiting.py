@@ -6,7 +6,7 @@ It is made of the parts of any server, over a store without rows. Nothing is loa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -36,6 +36,8 @@ class KnownOwner(Protocol):
 
     def kafka_owner(self, node: NodeAddress) -> NodeAddress | None: ...
 
+    def other_kafka_nodes(self, node: NodeAddress) -> Sequence[NodeAddress]: ...
+
 
 class WaitingServer:
     """The parts that fronts need while the server waits. On the loop only."""
@@ -61,10 +63,11 @@ class WaitingServer:
         """Return the endpoints of Kafka's protocol."""
         # Late: its codecs take time and memory that other servers save.
         from coordinator_server.kafka_front.front_settings import FrontSettings
-        from coordinator_server.kafka_front.waiting import waiting_endpoints
+        from coordinator_server.kafka_front.waiting import WaitingApis, waiting_endpoints
 
         settings = FrontSettings(cluster_id=self._lease.store_id or "")
-        return waiting_endpoints(self._server.core, settings, self._lease.store_id, self._lease.kafka_owner)
+        apis = WaitingApis(self._lease.store_id, self._lease.kafka_owner, self._lease.other_kafka_nodes)
+        return waiting_endpoints(self._server.core, settings, apis)
 
     def kafka_connections(self, answers: AnswerBytes) -> CoreOfConnections:
         """Return the parts that know the connections of Kafka's protocol. None of them has a session here to end."""

@@ -162,6 +162,16 @@ class Connection:
         return f"Connection({self.endpoint!r})"
 
     @property
+    def known_servers(self) -> tuple[str, ...]:
+        """Addresses of the servers with this store, as far as they are known."""
+        return tuple(self._endpoints) if self._servers is None else self._servers.addresses
+
+    def add_known_servers(self, addresses: Iterable[str]) -> None:
+        """Try these addresses, too. They are `known_servers` of another process with the same endpoint."""
+        if self._servers is not None:
+            self._servers.add(addresses)
+
+    @property
     def transport(self) -> Transport:
         """The transport for a caller that blocks its thread: a session then lives on the loop thread of this
         process."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coordinator_api.v1 import transaction_pb2 as txn
@@ -100,6 +100,10 @@ class KnownServers:
         ]
         taken = [each for each in named if _is_usable(each, is_near=is_near)][:NAMED_MAX]
         self.addresses = tuple(dict.fromkeys((*self._given, *taken)))
+
+    def add(self, addresses: Iterable[str]) -> None:
+        """Remember addresses that another process with the same given ones has learnt."""
+        self.addresses = tuple(dict.fromkeys((*self.addresses, *addresses)))
 
     def _failed(self, address: str) -> None:
         """Go on to the next address. Of many requests that were lost at one address only the first does that."""

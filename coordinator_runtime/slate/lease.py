@@ -129,6 +129,8 @@ class LeaseState(Struct, frozen=True):
     not_before_ms: int = 0
     rival: Node | None = None
     """Another living server with the same `node_id`."""
+    former: Node | None = None
+    """Last holder with another `node_id`; None if this server saw none."""
 
     def is_valid(self, now_ms: int) -> bool:
         """Return True if this server may answer as the owner."""
@@ -212,7 +214,8 @@ def was_read(state: LeaseState, found: tuple[OwnerLease, str] | None, now_ms: in
     rival = None
     if state.seen is not None and own is None and _is_rival(state, lease):
         rival = lease.holder
-    state = replace(state, seen=Seen(lease, e_tag, now_ms), sent=(), rival=rival)
+    former = state.former if lease.holder.node_id == state.me.node_id else lease.holder
+    state = replace(state, seen=Seen(lease, e_tag, now_ms), sent=(), rival=rival, former=former)
     return ended(state) if own is None else _confirmed(state, own, now_ms)
 
 

@@ -26,7 +26,7 @@ from coordinator_runtime.slate.lease import (
 from coordinator_runtime.slate.location import StoreLocation
 from coordinator_runtime.slate.objects import Objects, ObjectsFailed
 from coordinator_runtime.slate.ownership import read_record
-from coordinator_runtime.slate.standby import STANDBY_NAME, SeenStandby, Standby, known_standby, seen_again
+from coordinator_runtime.slate.standby import STANDBY_NAME, SeenStandby, Standby, other_server, seen_again
 from coordinator_runtime.store import StoreRefused
 
 _END_MS: Final = 5_000
@@ -78,10 +78,10 @@ class LeaseKeeper:
         thread."""
         return rules.owner_of(self.state, self._clock.monotonic_ms())
 
-    def standby(self) -> Node | None:
-        """Return the server that waits for the lease of this one; None if none is known. On any thread."""
-        state = self.state
-        return known_standby(self._standby, state.me, state.ttl_ms, self._clock.monotonic_ms())
+    def other_server(self) -> Node | None:
+        """Return the server that waits for the lease of this one, or the former owner; None if neither is known. On any
+        thread."""
+        return other_server(self._standby, self.state, self._clock.monotonic_ms())
 
     def hand_over(self, patience_ms: int) -> bool:
         """Free the lease, if this server holds it. Returns True once that is done, False after this time. The store

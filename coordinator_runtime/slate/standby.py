@@ -3,6 +3,9 @@
 It writes the object `owner/standby` once in each time to live. The owner reads it after each renewal, and tells clients
 of Kafka's protocol of both servers. So a client that knows only the owner finds the other after a takeover. Of several
 that wait, the one that wrote last is known.
+
+While none waits, the owner names the former one in its place. Right after a takeover that is the server that clients
+still use, and librdkafka hangs if Metadata lacks a server that it remembers as the coordinator of a group.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from coordinator_runtime.slate.lease import Node
+from coordinator_runtime.slate.lease import LeaseState, Node
 
 STANDBY_NAME: Final = "owner/standby"
 
@@ -47,10 +50,11 @@ def seen_again(before: SeenStandby | None, content: bytes | None, now_ms: int) -
     return SeenStandby(found, now_ms)
 
 
-def known_standby(seen: SeenStandby | None, me: Node, ttl_ms: int, now_ms: int) -> Node | None:
-    """Return the server that waits; None if there is none, or it was silent for too long."""
-    if seen is None or now_ms >= seen.since_ms + _SILENT_TTLS * ttl_ms:
-        return None
+def other_server(seen: SeenStandby | None, lease: LeaseState, now_ms: int) -> Node | None:
+    """Return the server that waits, or the former owner if there is none or it was silent for too long; None if neither
+    is known."""
+    if seen is None or now_ms >= seen.since_ms + _SILENT_TTLS * lease.ttl_ms:
+        return lease.former
     node = seen.standby.node
     # A server that has just become the owner finds the object that it wrote itself.
-    return None if node.node_id == me.node_id else node
+    return lease.former if node.node_id == lease.me.node_id else node

@@ -120,6 +120,7 @@ class KafkaConnection(asyncio.Protocol):
         self._held_out_bytes = 0
         """Counted bytes that the system has not taken yet."""
         self._last_request_ms = service.clock.monotonic_ms()
+        self._api_versions_version: int | None = None
         self._principal: str | None = None
         """Principal for which the connection counts."""
         self._deadline: DueCall | None = None
@@ -392,6 +393,7 @@ class KafkaConnection(asyncio.Protocol):
         return _answered_slot(b"", [answer])
 
     def _versions(self, version: int, frame: memoryview) -> _AnswerPlace:
+        self._api_versions_version = version
         api = APIS[ApiKey.API_VERSIONS]
         # A header of an unknown version may have any form. Its answer needs the correlation id alone.
         body = request_header(frame, is_flexible=api.is_flexible(version))[1] if api.has(version) else frame
@@ -411,7 +413,7 @@ class KafkaConnection(asyncio.Protocol):
             method=endpoint.rule.method,
             connection=self.connection,
         )
-        exchange = KafkaExchange(endpoint.api, header.api_version, context, service.node)
+        exchange = KafkaExchange(endpoint.api, header.api_version, context, service.node, self._api_versions_version)
         return KafkaCall(endpoint, body, exchange, service.clock, service.message_bytes_max)
 
     def _answered(self, slot: _AnswerPlace, done: Pending[KafkaReply]) -> None:

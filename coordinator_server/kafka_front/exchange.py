@@ -31,6 +31,8 @@ class KafkaExchange:
     """The caller, for the core."""
     node: NodeAddress
     """Address under which clients of the listener know this server."""
+    api_versions_version: int | None = None
+    """Version of the last ApiVersions on this connection; None if the client asked for none."""
     codes: set[int] = field(default_factory=set)
     """Error codes in the answer, for metrics and the audit log."""
     is_last: bool = False

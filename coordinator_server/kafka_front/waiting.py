@@ -6,12 +6,17 @@ groups and no transactions, so its lists of them are empty. It does not know the
 no leader here. The connection ends after such an answer, because clients ask a server again to which they are
 connected. It ends without an answer where a client would take an error for the last word.
 
-Source: spec scale-out 6; `NetworkClient.leastLoadedNode` and `KafkaAdminClient` of Kafka's Java client.
+kafkajs takes the servers from no answer with an error in it, and asks for all topics before it knows which it wants.
+So on its first connection it gets the servers alone. On later ones it gets what every client gets, and keeps what it
+knows.
+
+Source: spec scale-out 6; `NetworkClient.leastLoadedNode` and `KafkaAdminClient` of Kafka's Java client;
+`src/cluster/brokerPool.js` and `src/broker/index.js` of kafkajs 2.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -46,26 +51,35 @@ from coordinator_server.kafka_front.older_codes import COORDINATORS, PARTITIONS
 
 OwnerOf = Callable[[NodeAddress], NodeAddress | None]
 """Returns the owner as clients of a listener of this server know it; None if no lease is known to be valid."""
+OthersOf = Callable[[NodeAddress], Sequence[NodeAddress]]
+"""Returns the servers beside this one as clients of a listener know them: the last known owner, with a valid lease or
+without. librdkafka hangs if Metadata lacks a server that it remembers as the coordinator of a group."""
 
 _CONTROLLERS: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
+_KAFKAJS: Final = (2, 6)
+"""Highest versions of ApiVersions and Metadata in kafkajs. No other client in use has this pair. It asks for versions
+only on connections that it makes before it knows any server."""
 _TEXT: Final = "this server waits for the lease of its store: look for the one that serves"
 
 
 class WaitingApis:
     """Serves the APIs that the lease answers."""
 
-    def __init__(self, cluster_id: str | None, owner_of: OwnerOf) -> None:
+    def __init__(self, cluster_id: str | None, owner_of: OwnerOf, others_of: OthersOf) -> None:
         self._cluster_id = cluster_id
         self._owner_of = owner_of
+        self._others_of = others_of
 
     def metadata(self, request: MetadataRequest, exchange: KafkaExchange) -> Pending[MetadataResponse | None]:
         """Return both servers, with the owner as the controller, and no leader for the topics that are named."""
-        if request.topics is None or (exchange.version == 0 and not request.topics):
+        is_new_kafkajs = (exchange.api_versions_version, exchange.version) == _KAFKAJS
+        if not is_new_kafkajs and (request.topics is None or (exchange.version == 0 and not request.topics)):
             # An empty list would say that there are no topics.
             return _no_answer(exchange)
+        topics = request.topics or ()
         owner, nodes = self._nodes(exchange)
-        exchange.is_last = bool(request.topics)
-        code = exchange.noted(ErrorCode.LEADER_NOT_AVAILABLE) if request.topics else 0
+        exchange.is_last = bool(topics) or is_new_kafkajs
+        code = exchange.noted(ErrorCode.LEADER_NOT_AVAILABLE) if topics and not is_new_kafkajs else 0
         return settled(
             MetadataResponse(
                 brokers=tuple(
@@ -74,8 +88,7 @@ class WaitingApis:
                 cluster_id=self._cluster_id,
                 controller_id=NO_NODE if owner is None else owner.node_id,
                 topics=tuple(
-                    MetadataResponseTopic(error_code=code, name=each.name, topic_id=each.topic_id)
-                    for each in request.topics
+                    MetadataResponseTopic(error_code=code, name=each.name, topic_id=each.topic_id) for each in topics
                 ),
             )
         )
@@ -108,16 +121,12 @@ class WaitingApis:
 
     def _nodes(self, exchange: KafkaExchange) -> tuple[NodeAddress | None, list[NodeAddress]]:
         """Return the owner, and all servers that are known."""
-        owner = self._owner_of(exchange.node)
-        return owner, [exchange.node] if owner is None else [owner, exchange.node]
+        return self._owner_of(exchange.node), [*self._others_of(exchange.node), exchange.node]
 
 
-def waiting_endpoints(
-    core: Core, settings: FrontSettings, cluster_id: str | None, owner_of: OwnerOf
-) -> Mapping[int, ApiEndpoint]:
+def waiting_endpoints(core: Core, settings: FrontSettings, apis: WaitingApis) -> Mapping[int, ApiEndpoint]:
     """Return the endpoints of all APIs at a server that waits. `core` has no state: only the forms of its refusals are
     used."""
-    apis = WaitingApis(cluster_id, owner_of)
     by_key: dict[int, Serve] = {
         ApiKey.METADATA: apis.metadata,
         ApiKey.DESCRIBE_CLUSTER: apis.describe_cluster,

@@ -65,6 +65,16 @@ def told_shortly(work: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
     return telling
 
 
+class PlannedPartition(InputPartition):
+    """Work of one task, with the addresses of servers that its planner knew.
+
+    A new worker process knows only the option `endpoint`, whose server may be lost by then."""
+
+    def __init__(self, value: OffsetRange | tuple[OffsetRange, ...], known_servers: tuple[str, ...]) -> None:
+        super().__init__(value)
+        self.known_servers = known_servers
+
+
 class RangeReader(DataSourceReader):
     """Reader of the partitions and offsets in the options; `InputPartition.value` is an `OffsetRange`."""
 
@@ -91,7 +101,7 @@ class RangeReader(DataSourceReader):
         if not pieces:
             give_up(connection, self._options, planned)
         settle_planner()
-        return [InputPartition(piece) for piece in numbered(pieces)]
+        return [PlannedPartition(piece, connection.known_servers) for piece in numbered(pieces)]
 
     def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
         return planned
@@ -120,10 +130,22 @@ class RangeReader(DataSourceReader):
         if partition.value is None:
             return iter(())
         assert isinstance(partition.value, OffsetRange), f"planned by something else: {partition!r}"
+        self.prepare(partition)
+        return self.rows(partition.value)
+
+    def prepare(self, partition: InputPartition) -> None:
+        """Prepare this process for the work of a task. Raises ImportError if this Python lacks a dependency."""
         check_dependencies()
         settle_worker()
+        if isinstance(partition, PlannedPartition):
+            from pyspark_txnlog.read.planning import shared_connection
+
+            shared_connection(self._options).add_known_servers(partition.known_servers)
+
+    def rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one range, as `read` does."""
         rows = self._count if self._options.report is Report.RANGES else self._rows
-        return advised(rows(partition.value))
+        return advised(rows(scanned))
 
     def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.read.arrow_rows import spark_batches

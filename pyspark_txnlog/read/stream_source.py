@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_txnlog.bounds import FROM_EARLIEST
 from pyspark_txnlog.options import SourceOptions, TriggerLimits
 from pyspark_txnlog.read.ranges import OffsetRange, Positions
-from pyspark_txnlog.read.reading import RangeReader, check_dependencies, told_shortly
+from pyspark_txnlog.read.reading import PlannedPartition, RangeReader, check_dependencies, told_shortly
 from pyspark_txnlog.read.splitting import SplitStep
 from pyspark_txnlog.read.stream_limits import is_held_back, is_measured, limited
 from pyspark_txnlog.read.stream_offsets import (
@@ -176,14 +176,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ranges = delta_ranges(self._options, known, positions, ranges)
             connection = shared_connection(self._options)
             pieces = split_read(connection, self._options, ranges)
-            return [InputPartition(work) for work in gathered_read(connection, self._options, pieces)]
+            gathered = gathered_read(connection, self._options, pieces)
+            return [PlannedPartition(work, connection.known_servers) for work in gathered]
 
         return self._while_topics_go(found, planned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the ranges in `partition.value`, one after the other, on an executor. Raises the errors of
         `RangeReader.read`."""
-        return chain.from_iterable(self._ranges.read(InputPartition(found)) for found in partition.value or ())
+        self._ranges.prepare(partition)
+        return chain.from_iterable(self._ranges.rows(found) for found in partition.value or ())
 
     def _publish(self, stands: Vector) -> None:
         """Set the offsets of the group `groupId` to the position of the stream.

@@ -1,8 +1,9 @@
 """An S3 store in memory whose conditional writes are atomic: one loop serves one request at a time.
 
 `with ObjectServer() as server:` serves on a port of its own, on a thread. `server.environment()` has what a client
-needs. `server.delay_seconds`, `fail_next` and `lose_next_answer` make it slow and unreliable. `server.requests` counts
-by method. A test that races writers can rest on it, which no emulator that checks first and writes later allows.
+needs. `server.delay_seconds`, `fail_next`, `lose_next_answer` and `weather` make it slow and unreliable.
+`server.requests` counts by method. A test that races writers can rest on it, which no emulator that checks first and
+writes later allows.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from types import TracebackType
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.harness.store_weather import Fault, Weather
 
 BUCKET: Final = "tests"
 _REASONS: Final = {
@@ -67,7 +70,8 @@ class _Answered:
 class ObjectServer:
     """The store. All of its state belongs to its loop, except what a test sets between two requests."""
 
-    def __init__(self, wall_seconds: float = 1_800_000_000.0) -> None:
+    def __init__(self, wall_seconds: float = 1_800_000_000.0, host: str = "127.0.0.1") -> None:
+        """`host`: the address to serve at; 0.0.0.0 for all addresses of this machine."""
         self.objects: dict[str, StoredObject] = {}
         self.requests: Counter[str] = Counter()
         self.delay_seconds: dict[str, float] = {}
@@ -78,6 +82,8 @@ class ObjectServer:
         """Methods whose next request is done, and whose connection then ends without an answer."""
         self.refusal: int | None = None
         """A status that every request gets, such as 403 for wrong credentials."""
+        self.weather: Weather | None = None
+        """Faults of requests at rates; None for none."""
         self.is_atomic = True
         """False: a conditional write checks first and writes later, as stores do that must be refused."""
         self.keeps_metadata = True
@@ -85,6 +91,7 @@ class ObjectServer:
         """The clock of the store; None for the one of this machine."""
         self._uploads: dict[str, dict[int, bytes]] = {}
         self._loop = asyncio.new_event_loop()
+        self._host = host
         self._port: int = 0
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="objects", daemon=True)
@@ -100,11 +107,11 @@ class ObjectServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def environment(self) -> dict[str, str]:
-        """The variables of the usual chain of credentials, for this store."""
+    def environment(self, host: str = "127.0.0.1") -> dict[str, str]:
+        """The variables of the usual chain of credentials, for this store at one of its addresses."""
         return {
-            "AWS_ENDPOINT": f"http://127.0.0.1:{self._port}",
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
+            "AWS_ENDPOINT": f"http://{host}:{self._port}",
+            "AWS_ENDPOINT_URL": f"http://{host}:{self._port}",
             "AWS_ALLOW_HTTP": "true",
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",
@@ -113,7 +120,7 @@ class ObjectServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, self._host, 0))
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
@@ -143,7 +150,10 @@ class ObjectServer:
                     self.fail_next[asked.method] -= 1
                     answered = _Answered(500)
                 else:
-                    answered = await self._answered(asked)
+                    in_weather = await self._answered_in_weather(asked)
+                    if in_weather is None:
+                        return
+                    answered = in_weather
                     if asked.method in self.lose_next_answer:
                         self.lose_next_answer.discard(asked.method)
                         return
@@ -158,6 +168,24 @@ class ObjectServer:
             pass
         finally:
             writer.close()
+
+    async def _answered_in_weather(self, asked: _Asked) -> _Answered | None:
+        """Return None if the answer is lost."""
+        is_conditional = "if-match" in asked.headers or "if-none-match" in asked.headers
+        weather = self.weather
+        fault = None if weather is None else weather.fault(is_conditional=is_conditional)
+        match fault:
+            case Fault.CONFLICT:
+                return _Answered(409)
+            case Fault.ERROR:
+                return _Answered(500)
+            case Fault.TWICE:
+                await self._answered(asked)
+            case Fault.LATE:
+                assert weather is not None, "it is late"
+                await self._later(weather.late_seconds())
+        answered = await self._answered(asked)
+        return None if fault is Fault.LOST else answered
 
     async def _later(self, seconds: float) -> None:
         """Serve other requests meanwhile."""

@@ -48,9 +48,11 @@ class ServerProcess:
         module: str = "txnctl",
         environment: Mapping[str, str] | None = None,
         handles_max: int | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         """`arguments` are further arguments of `serve`. `module` is what `python -m` runs, given the same arguments.
-        `handles_max` is how many files it may open, if that is to be fewer than usual."""
+        `handles_max` is how many files it may open, if that is to be fewer than usual. `prefix` is a command that
+        becomes the server, such as `ip netns exec NAME`."""
         self.installed: Path | None = None
         """The Python of an environment in which another build is installed, to run that from the next start on; None
         runs this tree."""
@@ -62,7 +64,7 @@ class ServerProcess:
         self._module = module
         self._environment = dict(environment or {})
         limit = f'ulimit -n {handles_max}; exec "$@"'
-        self._prefix = [] if handles_max is None else ["bash", "-c", limit, "bash"]
+        self._prefix = [*prefix, *([] if handles_max is None else ["bash", "-c", limit, "bash"])]
         self._process: forked.Popen | None = None
         self._stderr_path = data_dir.with_name(f"{data_dir.name}.{id(self)}.stderr")
         self._stdout = b""

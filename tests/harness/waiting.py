@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from coordinator_runtime.slate import lease as rules
-from coordinator_runtime.slate.lease import LeaseState, Node, OwnerLease, Seen
+from coordinator_runtime.slate.lease import LeaseState, Node, OwnerLease
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.build import Outside
 from coordinator_server.settings.config import Config
@@ -25,14 +26,18 @@ class SeenLease:
     def __init__(self, clock: ManualClock, *, is_held: bool = True) -> None:
         self._clock = clock
         holder = Node(OWNER.node_id, "run-of-the-owner", f"{OWNER.host}:{OWNER.port}")
-        seen = Seen(OwnerLease(holder, 1, TTL_MS, 1), "tag", clock.monotonic_ms()) if is_held else None
-        self._state = LeaseState(Node(WAITS.node_id, "run-of-this", ""), TTL_MS, seen=seen)
+        state = LeaseState(Node(WAITS.node_id, "run-of-this", ""), TTL_MS)
+        lease = OwnerLease(holder, 1, TTL_MS, 1)
+        self._state = rules.was_read(state, (lease, "tag") if is_held else None, clock.monotonic_ms())
 
     def owner(self) -> NodeAddress | None:
         return None if rules.owner_of(self._state, self._clock.monotonic_ms()) is None else OWNER
 
     def kafka_owner(self, _node: NodeAddress) -> NodeAddress | None:
         return self.owner()
+
+    def other_kafka_nodes(self, _node: NodeAddress) -> Sequence[NodeAddress]:
+        return [] if self._state.former is None else [OWNER]
 
 
 def waiting_server(clock: ManualClock, *, is_held: bool = True) -> WaitingServer:

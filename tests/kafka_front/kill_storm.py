@@ -47,6 +47,8 @@ class Client:
     """Command of the process of a life, by its number. It prints what `killed_producer` says."""
     news: Condition = field(default_factory=Condition)
     told: list[Told] = field(default_factory=list)
+    ended_count: int = 0
+    """Number of transactions whose end is known."""
     is_gone: bool = False
     """Its process said its last word."""
     _life: int = 0
@@ -79,10 +81,6 @@ class Client:
         self._process.stdin.close()
         assert self._gone() == 0, f"{self.transactional_id} failed"
 
-    @property
-    def ended_count(self) -> int:
-        return sum(1 for each in self.told if each.fate != "unknown")
-
     def _gone(self) -> int:
         assert self._process is not None
         assert self._listener is not None
@@ -96,6 +94,7 @@ class Client:
             with self.news:
                 if "fate" in said:
                     self.told[-1].fate = said["fate"]
+                    self.ended_count += said["fate"] != "unknown"
                 else:
                     self.told.append(Told(said["began"], said["group"], said["offset"]))
                 self.news.notify_all()

@@ -1,6 +1,6 @@
 """Producers that live through kills of their server, and a reader. `test_kills` starts and kills them.
 
-    python killed_producer.py kafka|sdk ADDRESS TRANSACTIONAL_ID LIFE     until its input ends
+    python killed_producer.py kafka|sdk|stub ADDRESS TRANSACTIONAL_ID LIFE     until its input ends
     python killed_producer.py read ADDRESS TOPIC PARTITIONS GROUP...
 
 A producer prints a line of JSON before it sends a transaction, and another one when it knows what became of it. A
@@ -18,11 +18,14 @@ from threading import Event, Thread
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 import coordinator_client
+from tests.kafka_front.stub_work import StubWork
 
 PARTITIONS = 3
 TOPIC = "payments"
 TIMEOUT_MS = 10_000
 """Timeout of transactions. Readers wait so long for one whose producer was killed for good."""
+SOCKET_TIMEOUT_MS = 10_000
+"""Patience of librdkafka with a server that is stopped or cut off; not more than a transaction has."""
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
 
 
@@ -59,6 +62,7 @@ class KafkaWork:
             {
                 "bootstrap.servers": address,
                 "group.id": f"of-{transactional_id}",
+                "socket.timeout.ms": SOCKET_TIMEOUT_MS,
                 "metadata.recovery.strategy": "none",
                 "log_level": 0,
             }
@@ -93,6 +97,7 @@ class KafkaWork:
                 "transactional.id": self._id,
                 "transaction.timeout.ms": TIMEOUT_MS,
                 "linger.ms": 1,
+                "socket.timeout.ms": SOCKET_TIMEOUT_MS,
                 "reconnect.backoff.max.ms": 200,
                 # With `rebootstrap`, librdkafka 2.16 keeps the group coordinator of before and waits for it for ever.
                 "metadata.recovery.strategy": "none",
@@ -164,10 +169,16 @@ def produce(kind: str, address: str, transactional_id: str, life: str) -> None:
     ended = Event()
     Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     work = Work(transactional_id, life)
-    does = KafkaWork(address, transactional_id) if kind == "kafka" else SdkWork(address, transactional_id)
+    does = _worker(kind, address, transactional_id)
     while not ended.is_set():
         records, offset, commits = work.next()
         tell(fate=does.do(records, work.group, offset, commits=commits))
+
+
+def _worker(kind: str, address: str, transactional_id: str) -> KafkaWork | SdkWork | StubWork:
+    if kind == "stub":
+        return StubWork(address, transactional_id, TOPIC, (COMMITTED, ABORTED, UNKNOWN))
+    return KafkaWork(address, transactional_id) if kind == "kafka" else SdkWork(address, transactional_id)
 
 
 def read(address: str, groups: list[str]) -> None:

@@ -30,13 +30,14 @@ CLOSED = "the connection ends"
 class Caller:
     """A client of the server that waits."""
 
-    def __init__(self, *, is_held: bool = True) -> None:
+    def __init__(self, *, is_held: bool = True, api_versions_version: int | None = None) -> None:
         self.clock = ManualClock()
         self.endpoints = waiting_server(self.clock, is_held=is_held).kafka_endpoints()
+        self._api_versions_version = api_versions_version
         self.exchange = self._exchange(ApiKey.METADATA, 0)
 
     def _exchange(self, key: int, version: int) -> KafkaExchange:
-        return KafkaExchange(APIS[key], version, CallContext(), WAITS)
+        return KafkaExchange(APIS[key], version, CallContext(), WAITS, self._api_versions_version)
 
     def call(self, key: int, request: Any, version: int | None = None) -> Any:
         """Return the response of a version, by default the highest; None if the connection ends without one."""
@@ -102,7 +103,7 @@ async def test_no_owner_is_named_without_a_valid_lease(*, is_held: bool) -> None
     caller = Caller(is_held=is_held)
     caller.clock.advance(TTL_MS)
     response = caller.call(ApiKey.METADATA, NAMED)
-    assert (nodes(response), response.controller_id) == ([BOTH[1]], -1)
+    assert (nodes(response), response.controller_id) == (BOTH if is_held else [BOTH[1]], -1)
     assert caller.call(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest()).controller_id == -1
     (found,) = caller.call(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=("a",))).coordinators
     assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
@@ -181,3 +182,35 @@ async def test_versions_are_answered_as_by_the_owner() -> None:
     line.send(frame(ApiKey.API_VERSIONS, 0, 5))
     assert line.answered() == [5]
     assert not line.transport.is_closed
+
+
+ALL = b"\xff\xff\xff\xff\1"
+"""All topics, as kafkajs asks for them."""
+
+
+async def test_kafkajs_learns_the_servers_on_its_first_connection() -> None:
+    line = Line()
+    line.service.endpoints = waiting_server(line.clock).kafka_endpoints()
+    line.send(frame(ApiKey.API_VERSIONS, 2, 5), frame(ApiKey.METADATA, 6, 6, ALL))
+    assert line.answered() == [5, 6]
+    assert line.transport.is_closed, "so that it asks the owner for topics"
+
+
+async def test_kafkajs_gets_no_list_of_topics_on_later_connections() -> None:
+    line = Line()
+    line.service.endpoints = waiting_server(line.clock).kafka_endpoints()
+    line.send(frame(ApiKey.METADATA, 6, 6, ALL))
+    assert line.answered() == []
+    assert line.transport.is_closed
+
+
+@pytest.mark.parametrize("topics", [None, NAMED.topics])
+async def test_the_first_answer_to_kafkajs_has_no_error(topics: tuple[MetadataRequestTopic, ...] | None) -> None:
+    caller = Caller(api_versions_version=2)
+    response = caller.call(ApiKey.METADATA, MetadataRequest(topics=topics), 6)
+    assert nodes(response) == BOTH
+    assert response.controller_id == 1
+    assert [(each.name, each.error_code, each.partitions) for each in response.topics] == [
+        (each.name, 0, ()) for each in topics or ()
+    ]
+    assert (caller.exchange.is_last, caller.exchange.codes) == (True, set())

@@ -1,6 +1,11 @@
-"""Two servers with one lease, whose owner is killed, stopped and ended again and again under producers.
+"""Two servers with one lease, whose owner is killed, stopped, ended and cut off again and again under producers.
 
-    python -m tests.slate.owner_storm --faults 200 --seed 7
+    python -m tests.slate.owner_storm --faults 200 --seed 7 --weather --spark
+    python -m tests.slate.owner_storm --faults 20 --cuts
+
+Producers of librdkafka, of the SDK and over bare stubs of gRPC write. With `--spark` a job of Spark copies what they
+wrote, through source and sink. With `--weather` the object store answers late, twice, with 409 and 500, or not at all.
+With `--cuts` each fault cuts the owner's network: to the store, to the clients, to both.
 
 Each fault waits until every producer got something done after the last one. The check at the end is that of any kill
 storm: what was acknowledged is read exactly once, by a Kafka consumer and by the SDK, once all producers have ended.
@@ -10,86 +15,51 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from coordinator_client import Admin
 from tests.harness import forked
-from tests.harness.object_store import BUCKET, ObjectServer
-from tests.harness.patience import looks
-from tests.harness.server_process import READY, ServerProcess
+from tests.harness.object_store import ObjectServer
+from tests.harness.store_weather import Weather
 from tests.kafka_front.kill_storm import ENVIRONMENT, PARTITIONS, TOPIC, Client, Storm, check_readers
+from tests.slate.cuts import node_networks, why_not
+from tests.slate.storm_pair import CUTS, SIGNALS, Pair
+
+if TYPE_CHECKING:
+    from tests.slate.spark_copy import SparkCopy
 
 LEASE_TTL_MS: Final = 10_000
-FAULTS: Final = ("SIGKILL", "SIGSTOP", "SIGTERM", "SIGKILL")
-"""Faults of the owner, one after the other. A stopped one goes on when the other serves, and must end itself."""
+_KINDS: Final = ("kafka", "sdk", "stub")
 
 
-class Pair:
-    """The two servers, by their part. Takes the place of the one server of a storm."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that one storm is made of."""
 
-    def __init__(self, directory: Path, objects: ObjectServer) -> None:
-        objects.wall_seconds = None
-        ports = [_free_port(), _free_port()]
-        self.kafka = ",".join(f"127.0.0.1:{port}" for port in ports)
-        self.owner, self.waits = (
-            ServerProcess(
-                directory / f"node-{number}",
-                *("--store", f"s3://{BUCKET}/storm", "--lease", "--set", f"node_id={number}"),
-                *("--set", f"lease_ttl_ms={LEASE_TTL_MS}", "--set", f"kafka_listen=127.0.0.1:{port}"),
-                *("--set", "producer_epoch_max=3"),
-                environment=objects.environment(),
-            )
-            for number, port in enumerate(ports, 1)
-        )
-        self.owner.port, self.waits.port = _free_port(), _free_port()
-        self.address = f"{self.owner.address},{self.waits.address}"
-
-    @property
-    def output(self) -> str:
-        return f"{self.owner.output}\n{self.waits.output}"
-
-    def start(self) -> None:
-        """Start both. Returns once one serves and the other waits."""
-        self.owner.start()
-        self._launch(self.waits)
-
-    def kill(self) -> None:
-        self.owner.kill()
-        self.waits.kill()
-
-    def fault(self, name: str) -> None:
-        """Let the owner suffer a fault. Returns once the other serves, and the former owner waits."""
-        former, self.owner, self.waits = self.owner, self.waits, self.owner
-        former.send_signal(signal.Signals[name])
-        self.owner.read_until(READY)
-        if name == "SIGSTOP":
-            former.send_signal(signal.SIGCONT)
-        former.wait()
-        self._launch(former)
-
-    def _launch(self, process: ServerProcess) -> None:
-        before = process.output.count("lease_awaited")
-        process.launch()
-        for _ in looks("the server that waits"):
-            if process.output.count("lease_awaited") > before:
-                return
+    seed: int
+    faults: int
+    lease_ttl_ms: int = LEASE_TTL_MS
+    has_cuts: bool = False
+    """True for cuts of networks in place of signals."""
+    has_weather: bool = False
+    has_spark: bool = False
 
 
 class OwnerStorm(Storm):
     """The storm over a pair."""
 
-    def __init__(self, directory: Path, seed: int, clients: Sequence[Client], objects: ObjectServer) -> None:
+    def __init__(self, directory: Path, seed: int, clients: Sequence[Client], pair: Pair) -> None:
         super().__init__(directory / "unused", seed, clients)
-        self._pair = Pair(directory, objects)
-        self.server: Any = self._pair
-        self.kafka = self._pair.kafka
+        self._pair = pair
+        self.server: Any = pair
+        self.kafka = pair.kafka
 
     def __enter__(self) -> Self:
         self._pair.start()
@@ -99,28 +69,69 @@ class OwnerStorm(Storm):
             client.start(self)
         return self
 
-    def strike(self, faults: int) -> None:
-        """Let the owner suffer so many faults."""
-        for number in range(faults):
+    def strike(self, faults: Sequence[str]) -> None:
+        """Let the owner suffer these faults."""
+        for number, fault in enumerate(faults, 1):
             self._wait_for_progress()
-            self._pair.fault(FAULTS[number % len(FAULTS)])
+            self._pair.fault(fault)
+            print(f"{number} {fault}: {sum(each.ended_count for each in self.clients)} ended", flush=True)
 
 
-def run(directory: Path, seed: int, faults: int) -> int:
-    """Go through a storm. Returns the number of transactions that ended. Raises AssertionError for a wrong one."""
-    clients = [by("kafka", "kafka-0"), by("sdk", "sdk-0")]
-    with ObjectServer() as objects, OwnerStorm(directory, seed, clients, objects) as storm:
-        storm.strike(faults)
+def run(directory: Path, plan: Plan) -> str:
+    """Go through a storm. Returns what happened in it. Raises AssertionError for a wrong transaction."""
+    clients = [by(kind, f"{kind}-0") for kind in _KINDS]
+    with ExitStack() as stack:
+        networks = stack.enter_context(node_networks()) if plan.has_cuts else ()
+        objects = stack.enter_context(ObjectServer(host="0.0.0.0" if plan.has_cuts else "127.0.0.1"))
+        pair = Pair(directory, objects, plan.lease_ttl_ms, networks)
+        storm = stack.enter_context(OwnerStorm(directory, plan.seed, clients, pair))
+        copy = _copy(pair.address, directory, stack) if plan.has_spark else None
+        if plan.has_weather:
+            objects.weather = Weather(plan.seed)
+        kinds = tuple(CUTS) if plan.has_cuts else SIGNALS
+        storm.strike([kinds[number % len(kinds)] for number in range(plan.faults)])
         storm.calm()
-        command = program("read", storm.kafka, clients[0].told[0].group)
+        command = program("read", storm.kafka, *(each.told[0].group for each in clients[:1]))
         shown = forked.run(command, stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT)
         found = json.loads(shown.stdout)
-        check_readers(storm, found["values"], found["offsets"], ended_min=faults)
-        return sum(client.ended_count for client in clients)
+        check_readers(storm, found["values"], found["offsets"], ended_min=plan.faults)
+        return _account(plan, clients, pair, objects, copy)
+
+
+def _copy(address: str, directory: Path, stack: ExitStack) -> SparkCopy:
+    """Return a copy of the topic that goes on. Needs PySpark and Java."""
+    from tests.slate.spark_copy import COPY, SparkCopy
+
+    with Admin(address) as admin:
+        admin.create_topic(COPY, PARTITIONS)
+    copy = SparkCopy(address, directory)
+    copy.start()
+    stack.callback(copy.kill)
+    return copy
+
+
+def _account(plan: Plan, clients: Sequence[Client], pair: Pair, objects: ObjectServer, copy: SparkCopy | None) -> str:
+    fates = {
+        client.transactional_id: {
+            fate: sum(1 for each in client.told if each.fate == fate) for fate in ("committed", "aborted", "unknown")
+        }
+        for client in clients
+    }
+    lines = [
+        f"{plan.faults} faults, {sum(each.ended_count for each in clients)} transactions ended",
+        "none lost, none twice, none in part",
+        f"by producer: {fates}",
+        f"ends of servers by exit status: {dict(pair.statuses)}",
+    ]
+    if objects.weather is not None:
+        lines.append(f"faults of the store: {dict(objects.weather.counts)}, of {objects.requests.total()} requests")
+    if copy is not None:
+        lines.append(f"copied by Spark: {copy.finish()} records, each once, in {copy.run_count} runs")
+    return "\n".join(lines)
 
 
 def by(kind: str, transactional_id: str) -> Client:
-    """Return a producer of librdkafka (kafka) or of the SDK (sdk), which knows both servers."""
+    """Return a producer of librdkafka (kafka), of the SDK (sdk) or over stubs (stub), which knows both servers."""
     return Client(
         transactional_id,
         lambda storm, life: program(
@@ -133,21 +144,28 @@ def program(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "tests.kafka_front.killed_producer", *arguments]
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
-
-
 def main() -> int:
     """Run one storm by hand."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lease-ttl-ms", type=int, default=LEASE_TTL_MS)
+    parser.add_argument("--cuts", action="store_true", help="cut networks (Linux, root, iproute2) in place of signals")
+    parser.add_argument("--weather", action="store_true", help="let the object store be unreliable")
+    parser.add_argument("--spark", action="store_true", help="let a job of Spark copy the records (PySpark, Java)")
     arguments = parser.parse_args()
+    if arguments.cuts and (problem := why_not()):
+        parser.error(problem)
+    plan = Plan(
+        seed=arguments.seed,
+        faults=arguments.faults,
+        lease_ttl_ms=arguments.lease_ttl_ms,
+        has_cuts=arguments.cuts,
+        has_weather=arguments.weather,
+        has_spark=arguments.spark,
+    )
     with tempfile.TemporaryDirectory() as directory:
-        ended = run(Path(directory), arguments.seed, arguments.faults)
-    print(f"{arguments.faults} faults, {ended} transactions ended: none lost, none twice, none in part")
+        print(run(Path(directory), plan))
     return 0
 
 

@@ -124,6 +124,6 @@ def test_an_owner_knows_the_server_that_waits(keepers: Keepers) -> None:
     keepers.wait(first.is_valid)
     second = keepers.start("b", 2)
     for _ in looks("the server that waits"):
-        if (found := first.standby()) is not None:
+        if (found := first.other_server()) is not None:
             break
     assert found == second.state.me

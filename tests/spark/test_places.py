@@ -4,6 +4,7 @@ session."""
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,13 +13,15 @@ from pyspark.sql.datasource import InputPartition
 
 from coordinator_client.admin.admin import Admin
 from coordinator_client.errors import Rejected
+from coordinator_client.transport import known_servers
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import parse_options
+from pyspark_txnlog.read import planning
 from pyspark_txnlog.read.planning import measured_steps, plan_read, split_read
 from pyspark_txnlog.read.ranges import DataLoss
-from pyspark_txnlog.read.reading import RangeReader
+from pyspark_txnlog.read.reading import PlannedPartition, RangeReader
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.slow
@@ -176,3 +179,30 @@ def test_a_topic_that_is_deleted_under_a_read_fails_its_task(topics: Topics) -> 
         list(reader.read(planned))
     with pytest.raises(Rejected, match=f"UNKNOWN_TOPIC_OR_PARTITION.*{topic}"):
         reader.partitions()
+
+
+LOST = "127.0.0.1:9"
+"""An address at which no server answers."""
+
+
+def test_a_new_worker_goes_on_at_a_server_that_only_its_planner_knew(topics: Topics) -> None:
+    topic = topics.create()
+    topics.commit(topic, ["a", "b"])
+    _, (planned,) = task(topics, topic)
+    # A worker that Spark forks later knows the option alone.
+    worker = RangeReader(parse_options({"endpoint": LOST, "subscribe": topic}))
+    work = pickle.loads(pickle.dumps(PlannedPartition(planned.value, (LOST, topics.endpoint))))
+    assert sum(batch.num_rows for batch in worker.read(work)) == 2
+
+
+def test_a_plan_names_the_servers_that_its_process_knows(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = topics.create()
+    topics.commit(topic, ["a"])
+    # Other tests of this process go on with what it knew.
+    monkeypatch.setattr(planning, "_CONNECTIONS", {})
+    monkeypatch.setattr(known_servers, "_KNOWN", {})
+    options = parse_options({"endpoint": topics.endpoint, "subscribe": topic})
+    planning.shared_connection(options).add_known_servers([LOST])
+    (planned,) = RangeReader(options).partitions()
+    assert isinstance(planned, PlannedPartition)
+    assert planned.known_servers == (topics.endpoint, LOST)

@@ -12,7 +12,7 @@ from typing import Final
 from bench.load.asking import SessionAsker
 from bench.load.stubs import open_channel
 
-AT_ONCE: Final = 1_000
+AT_ONCE: Final = 256
 """Number of requests under way together."""
 
 

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 _TOPIC: Final = "shared"
 _PARTITIONS: Final = 50
-_LOCKS_MAX: Final = 2_000
+_HELD: Final = 2_000
 """Records that a group may hold of one partition, by the server's default."""
-_OF_A_GROUP: Final = _PARTITIONS * _LOCKS_MAX
 _BATCH_RECORDS: Final = 500
 _VALUE_BYTES: Final = 32
 _AT_ONCE: Final = 5_000
@@ -35,7 +34,8 @@ _LONG_MS: Final = 3_600_000
 
 
 class SharedRecords(Growth):
-    """Groups of one member that holds up to 100,000 records: 2,000 in each of 50 partitions, which all groups read."""
+    """Groups of one member, which holds so many records of each partition. All groups read the same ones: one more
+    group begins when the others hold as much as they may."""
 
     settings = (
         f"group_share_session_timeout_ms={_LONG_MS}",
@@ -44,38 +44,36 @@ class SharedRecords(Growth):
         f"group_share_record_lock_duration_ms_max={_LONG_MS}",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, partitions: int = _PARTITIONS, held: int = _HELD) -> None:
+        self._partitions = partitions
+        self._of_a_group = partitions * held
         self._members: list[_Member] = []
 
     async def grow(self, place: Place, have: int, to: int) -> None:
         async with open_channel(place.endpoint) as channel:
             if not have:
-                await create(channel, _TOPIC, _PARTITIONS)
-                batches = _OF_A_GROUP // _BATCH_RECORDS
-                # One producer after the other, so that every partition gets as many records.
-                for partition in range(_PARTITIONS):
-                    await append(
-                        channel,
-                        _TOPIC,
-                        [partition],
-                        batches // _PARTITIONS,
-                        value_bytes=_VALUE_BYTES,
-                        records=_BATCH_RECORDS,
-                    )
+                await self._fill(channel)
             while have < to:
-                if have % _OF_A_GROUP == 0:
-                    self._members.append(_Member(f"workers-{len(self._members)}"))
+                if have % self._of_a_group == 0:
+                    self._members.append(_Member(f"workers-{len(self._members)}", self._partitions))
                     await self._members[-1].join(channel)
-                wanted = min(to - have, _OF_A_GROUP - have % _OF_A_GROUP)
+                wanted = min(to - have, self._of_a_group - have % self._of_a_group)
                 await self._members[-1].acquire(channel, wanted)
                 have += wanted
+
+    async def _fill(self, channel: aio.Channel) -> None:
+        await create(channel, _TOPIC, self._partitions)
+        batches = self._of_a_group // self._partitions // _BATCH_RECORDS
+        # One partition after the other, so that each gets the same number of records.
+        for each in range(self._partitions):
+            await append(channel, _TOPIC, [each], batches, value_bytes=_VALUE_BYTES, records=_BATCH_RECORDS)
 
 
 class _Member:
     """The only member of a group, with its share session."""
 
-    def __init__(self, group_id: str) -> None:
-        self._group_id = group_id
+    def __init__(self, group_id: str, partitions: int) -> None:
+        self._group_id, self._partitions = group_id, partitions
         self._session_epoch = 0
 
     async def join(self, channel: aio.Channel) -> None:
@@ -91,10 +89,10 @@ class _Member:
             request.member_epoch = answer.member_epoch
             if answer.HasField("assignment"):
                 assigned = sum(len(topic.partitions) for topic in answer.assignment.topics)
-            if assigned == _PARTITIONS:
+            if assigned == self._partitions:
                 return
             await asyncio.sleep(_PAUSE_S)
-        raise LoadFailed(f"{self._group_id} has {assigned} of {_PARTITIONS} partitions")
+        raise LoadFailed(f"{self._group_id} has {assigned} of {self._partitions} partitions")
 
     async def acquire(self, channel: aio.Channel, records: int) -> None:
         """Acquire exactly so many more records. Raises: Refusal, LoadFailed."""
@@ -111,7 +109,7 @@ class _Member:
             )
             if not self._session_epoch:
                 request.partitions.extend(
-                    share.SharePartition(topic=_TOPIC, partition=partition) for partition in range(_PARTITIONS)
+                    share.SharePartition(topic=_TOPIC, partition=partition) for partition in range(self._partitions)
                 )
             acquired = _count(checked(await shares.ShareFetch(request)))
             self._session_epoch += 1

@@ -17,21 +17,27 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
-from bench.curves.axes import AXES, Axis
+from bench.curves.axes import AXES, ONE_SERVER, TWO_SERVERS, Axis
 from bench.curves.curve import Curve, Curves
 from bench.curves.page import tables
+from bench.curves.pair import PairSubject
 from bench.curves.subject import ServerSubject
 from bench.curves.verdicts import amount
 from bench.curves.walk import INTERRUPTED, walk
 from bench.machine import machine, versions
 from bench.results import LoadFailed
 
+SUBJECTS: Final[Mapping[str, type[ServerSubject] | type[PairSubject]]] = MappingProxyType(
+    {ONE_SERVER: ServerSubject, TWO_SERVERS: PairSubject}
+)
+"""Servers that an axis is measured at, by their names for people."""
 _MEASURED_S: Final = 5.0
 _QUICK_S: Final = 0.5
 _QUICK_POINTS: Final = 2
@@ -84,7 +90,7 @@ def _measure(axis: Axis, asked: argparse.Namespace, directory: Path) -> Curve:
     last = asked.max.get(axis.name, max(axis.first * 2, round(axis.last * _QUICK_SHARE)) if asked.quick else 0)
     places = axis.places(asked.points or (_QUICK_POINTS if asked.quick else 0), last)
     try:
-        with ServerSubject(axis, directory, _QUICK_S if asked.quick else _MEASURED_S) as subject:
+        with SUBJECTS[axis.subject](axis, directory, _QUICK_S if asked.quick else _MEASURED_S) as subject:
             return walk(axis, places, subject, _say)
     except LoadFailed as failure:
         return Curve(axis.name, axis.title, axis.unit, axis.subject, [], str(failure), is_failure=True)

@@ -19,6 +19,7 @@ from bench.curves.growths.stored import StoredBytes
 from bench.curves.growths.uptime import Uptime
 
 ONE_SERVER: Final = "one `txnctl serve` with its defaults, and a store on the disk"
+TWO_SERVERS: Final = "two servers with a lease of 4 s, and a store in a bucket in memory"
 ON: Final = (*BESIDE, *GROWING)
 ON_AND_STARTS: Final = (*BESIDE, *STARTS, *GROWING)
 
@@ -80,6 +81,19 @@ _AXES: Final = (
         growth=Ids,
         seconds_per_point=15,
         seconds_per_unit=0.0003,
+    ),
+    Axis(
+        name="takeover",
+        title="Transactional ids of a server that another one takes over from",
+        unit="ids",
+        first=1_000,
+        last=100_000,
+        points=5,
+        figures=("takeover_ms", *GROWING),
+        growth=Ids,
+        seconds_per_point=15,
+        seconds_per_unit=0.001,
+        subject=TWO_SERVERS,
     ),
     Axis(
         name="partitions",

@@ -27,16 +27,17 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         "commits_per_s": Figure("commits beside it", "per s", is_rate=True),
         "p99_ms": Figure("99th percentile of those commits", "ms"),
         "server_us": Figure("processor time of the server for each of them", "us"),
+        "idle_percent": Figure("processor time of the server without a load", "% of a processor"),
         "memory_mib": Figure("resident memory", "MiB"),
         "started_mib": Figure("resident memory after a start", "MiB"),
         "start_ms": Figure("start after a stop", "ms"),
         "start_processor_ms": Figure("processor time of that start", "ms"),
         "recovery_ms": Figure("first commit after kill -9", "ms"),
-        "takeover_ms": Figure("first commit at the other server after kill -9", "ms"),
+        "takeover_ms": Figure("other server takes work after kill -9", "ms"),
         "growing_s": Figure("time to get there, all in all", "s"),
     }
 )
-BESIDE: Final = ("commits_per_s", "p99_ms", "server_us", "memory_mib")
+BESIDE: Final = ("commits_per_s", "p99_ms", "server_us", "idle_percent", "memory_mib")
 """Figures of a server that goes on."""
 STARTS: Final = ("start_ms", "start_processor_ms", "started_mib", "recovery_ms")
 """Figures of a server that is stopped, started, killed and started again."""

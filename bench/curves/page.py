@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from bench.curves.axes import AXES
@@ -12,8 +14,13 @@ from bench.curves.figures import FIGURES
 from bench.curves.verdicts import CLEAR, LINEAR_MAX, amount
 from bench.report import number
 
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+RESULTS: Final = "bench/history/curves.json"
+"""Results that the page in docs is made of. There is no page as long as there are none."""
+PAGE: Final = "docs/curves.md"
 CHARTS: Final = "charts"
 """Folder of the charts, beside the page."""
+_NOTICE: Final = f"<!-- Written by `make docs` from {RESULTS}. -->\n"
 _NOISY_CORES: Final = 0.1
 _HEAD: Final = f"""\
 # Curves
@@ -27,6 +34,15 @@ An exponent of 1 says that a cost grows as fast as the work. It is that of the c
 that is {CLEAR:.0%} more than there. The cost behind a rate is the time of one operation. A cost is called worse than
 linear from a point on if its exponent is above {LINEAR_MAX} both for the next step and for the whole way to the end.
 """
+
+
+def files(root: Path = ROOT) -> Mapping[str, str]:
+    """Return the content of the page and of its charts, by their names below the root; nothing without results."""
+    if not (root / RESULTS).exists():
+        return {}
+    found = Curves.of(json.loads((root / RESULTS).read_text()))
+    drawn = {f"docs/{CHARTS}/{name}": text for name, text in charts(found).items()}
+    return {PAGE: _NOTICE + page(found), **drawn}
 
 
 def chart_name(curve: Curve) -> str:

@@ -15,7 +15,7 @@ from bench.curves.axes import Axis
 from bench.curves.beside import loaded
 from bench.curves.curve import Point
 from bench.curves.figures import STARTS
-from bench.curves.growths.growth import Place
+from bench.curves.growths.growth import Growth, Place
 from bench.load.stubs import Refusal
 from bench.processes import processor_seconds, resident_mib
 from bench.programs import begin, finish, load_command, output_of
@@ -23,6 +23,8 @@ from bench.results import LoadFailed
 from bench.server import OwnServer
 
 _OPEN_IDS: Final = 1
+_IDLE_S: Final = 3.0
+_TICK_S: Final = 0.01
 _OF_THE_LOAD: Final = {
     "commits_per_s": "figure",
     "p99_ms": "p99_ms",
@@ -60,22 +62,29 @@ class ServerSubject:
 
     def grow(self, have: float, to: float) -> float:
         """Grow the server. Raises: NoRoom, LoadFailed."""
-        began_s = time.monotonic()
-        try:
-            self._runner.run(self._growth.grow(self._place(), int(have), int(to)))
-        except (Refusal, grpc.RpcError, ExceptionGroup) as error:
-            raise LoadFailed(f"the server does not grow to {to:,.0f} {self._axis.unit}: {error!r}") from error
+        spent_s = grow_at(self._place(), self._growth, self._runner, have, to)
         self._server.check()
-        return time.monotonic() - began_s
+        return spent_s
 
     def measure(self, at: float) -> Point:
         """Measure what the axis asks for. Raises: LoadFailed."""
+        idle_percent = self._idle_percent()
         run = loaded(self._place(), self._measured_s)
         figures = {name: getattr(run, field) for name, field in _OF_THE_LOAD.items()}
+        figures["idle_percent"] = idle_percent
         if set(STARTS) & {*self._axis.figures}:
             figures |= self._starts()
         known = {name: value for name, value in figures.items() if value is not None}
         return Point(at, known, run.other_cores or 0.0)
+
+    def _idle_percent(self) -> float | None:
+        """Return the processor time of the server while nothing is asked of it, at least what the kernel counts in."""
+        before_s = processor_seconds(self._server.process_id)
+        time.sleep(_IDLE_S)
+        after_s = processor_seconds(self._server.process_id)
+        if before_s is None or after_s is None:
+            return None
+        return max(after_s - before_s, _TICK_S) / _IDLE_S * 100
 
     def _starts(self) -> dict[str, float | None]:
         """Stop and start the server, then kill it and start it again."""
@@ -110,6 +119,16 @@ class ServerSubject:
             self._server.process_id,
             self._server.kafka_address() if has_kafka else "",
         )
+
+
+def grow_at(place: Place, growth: Growth, runner: asyncio.Runner, have: float, to: float) -> float:
+    """Grow a server from one amount of work to the next; return the time of it (s). Raises: NoRoom, LoadFailed."""
+    began_s = time.monotonic()
+    try:
+        runner.run(growth.grow(place, int(have), int(to)))
+    except (Refusal, grpc.RpcError, ExceptionGroup) as error:
+        raise LoadFailed(f"the server does not grow to {to:,.0f}: {error!r}") from error
+    return time.monotonic() - began_s
 
 
 def timed_start(server: OwnServer) -> float:

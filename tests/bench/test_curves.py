@@ -18,14 +18,14 @@ from bench.curves.figures import FIGURES
 from bench.curves.growths.connections import check_handles
 from bench.curves.growths.growth import NoRoom
 from bench.curves.growths.stored import check_room
-from bench.curves.page import charts, page
+from bench.curves.page import PAGE, RESULTS, charts, files, page
 from bench.curves.verdicts import amount, judge
 from bench.curves.walk import INTERRUPTED, walk
 from bench.results import LoadFailed
+from tests.tidy.tree import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORKS = (10, 32, 100, 320, 1_000, 3_200, 10_000)
-MEBI = 1 << 20
 GIBI = 1 << 30
 
 
@@ -219,6 +219,17 @@ def test_everything_is_drawn_within_the_picture(cost: Callable[[float], float], 
 
 def test_one_point_is_drawn() -> None:
     assert "<circle" in drawing(curve_of(lambda n: n, works=(10,)))
+
+
+def test_the_page_in_docs_is_made_of_the_results_that_it_names(tmp_path: Path) -> None:
+    """Without results there is no page."""
+    made = {name: (ROOT / name).read_text() for name in files()}
+    assert made == files()
+    assert (ROOT / PAGE).exists() == bool(made)
+    assert files(tmp_path) == {}
+    (tmp_path / RESULTS).parent.mkdir(parents=True)
+    (tmp_path / RESULTS).write_text(json.dumps(curves(curve_of(lambda n: n)).as_json()))
+    assert list(files(tmp_path)) == [PAGE, "docs/charts/curve-ids.svg"]
 
 
 # The command

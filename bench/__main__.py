@@ -3,6 +3,7 @@
     make bench                                   everything, about an hour
     python -m bench transactions --kafka none    one case, our side alone
     python -m bench --quick                      everything once and briefly, to check that it works
+    python -m bench curves --help                growth of costs with the amount of work, with options of its own
 
 The table goes to stdout, progress to stderr. Exit status 1: something that should have run failed.
 """
@@ -23,6 +24,7 @@ from typing import Final
 
 from bench.arena import Arena
 from bench.case import FLUSHED, Row
+from bench.curves import __main__ as curves
 from bench.kafka.settings import HEAP, PROFILES
 from bench.machine import machine, versions
 from bench.probes import probes
@@ -33,12 +35,16 @@ from bench.runner import measure
 from bench.scale import FULL, QUICK
 
 _ROUNDS: Final = 3
+_CURVES: Final = "curves"
 _CACHE: Final = Path(__file__).resolve().parent.parent / ".cache" / "bench"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; return the exit status."""
-    asked = _parse(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == [_CURVES]:
+        return curves.main(words[1:])
+    asked = _parse(words)
     if asked.list:
         for name, summary in [*((case.name, case.summary) for case in CASES.values()), *known_stories().items()]:
             print(f"{name:17} {summary}")

@@ -35,7 +35,7 @@ _DEADLINE_MS: Final = 120_000
 _REBALANCE_MS: Final = 300_000
 _STEP_SECONDS: Final = 0.004
 """Pause between two bundles of heartbeats (s); a dozen are sent at a time."""
-_TOPIC: Final = "t"
+TOPIC: Final = "t"
 _CHANGELOG: Final = "t-changelog"
 _NO_DELAY: Final = ("--set", "group_streams_initial_rebalance_delay_ms=0")
 
@@ -88,7 +88,9 @@ class Member(ABC):
         self._owned = answer.assignment if has_assignment else None
 
 
-class _Consumer(Member):
+class Consumer(Member):
+    """Member of a consumer group that reads `TOPIC`."""
+
     name = "consumer"
     rpc = CONSUMER_GROUP_HEARTBEAT
 
@@ -97,7 +99,7 @@ class _Consumer(Member):
             group_id=self._group_id, member_id=self._member_id, member_epoch=self._epoch, topic_partitions=self._owned
         )
         if not self._epoch:
-            request.subscribed_topic_names.names.append(_TOPIC)
+            request.subscribed_topic_names.names.append(TOPIC)
             request.rebalance_timeout_ms = _REBALANCE_MS
             request.topic_partitions.SetInParent()
         return request
@@ -114,14 +116,14 @@ class _Streams(Member):
         if not self._epoch:
             changelog = group.StreamsInternalTopic(name=_CHANGELOG)
             request.topology.subtopologies.add(
-                subtopology_id="0", source_topics=[_TOPIC], state_changelog_topics=[changelog]
+                subtopology_id="0", source_topics=[TOPIC], state_changelog_topics=[changelog]
             )
             request.process_id, request.rebalance_timeout_ms = self._member_id, _REBALANCE_MS
             request.owned_tasks.SetInParent()
         return request
 
 
-KINDS: Final[Sequence[type[Member]]] = (_Consumer, _Streams)
+KINDS: Final[Sequence[type[Member]]] = (Consumer, _Streams)
 
 
 def print_table(groups: int, members: int, round_seconds: float) -> None:
@@ -151,7 +153,7 @@ def measured(
         gc.disable()
         try:
             with Admin(server.endpoint, client_id="bench") as admin:
-                admin.create_topic(_TOPIC, members)
+                admin.create_topic(TOPIC, members)
                 admin.create_topic(_CHANGELOG, members)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(_rounds(server, beating, round_seconds, rounds))

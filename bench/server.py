@@ -76,6 +76,11 @@ class OwnServer:
         """Start the server and wait until it takes work. Returns the time of the start (Unix ms). Raises:
         LoadFailed."""
         started_ms = self.launch()
+        self.wait_until_ready()
+        return started_ms
+
+    def wait_until_ready(self) -> None:
+        """Return once a launched server takes work. Raises: LoadFailed."""
         process = self._process
         assert process is not None, "it was launched"
         assert process.stdout is not None, "its output was asked for"
@@ -86,7 +91,6 @@ class OwnServer:
             self.kill()
             raise LoadFailed(f"our server did not start: {said or last_words(self.log)}")
         self.endpoint = found.group(1)
-        return started_ms
 
     def launch(self) -> int:
         """Start the server without waiting. Returns the time of the start (Unix ms)."""

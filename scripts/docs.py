@@ -3,7 +3,7 @@
 These are docs/reference, the drawings of ARCHITECTURE.md and the tables of docs/kafka.md. The commands document
 themselves with `--help`, settings and exit statuses with the strings below their definitions, and metrics in their
 table. A second text about them would only drift. The results of the acceptance cases come from their tests, and those
-of Kafka's clients from a recorded run.
+of Kafka's clients from a recorded run, as the page of curves with its charts does.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import ast
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 from typer.testing import CliRunner
 
+from bench.curves.page import files as curve_files
 from coordinator_core.permissions import PERMISSIONS, Ask
 from coordinator_server import exits
 from coordinator_server.settings.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
@@ -114,6 +116,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/permissions.md": permissions_page,
     "ARCHITECTURE.md": lambda: with_drawings((ROOT / "ARCHITECTURE.md").read_text()),
     "docs/kafka.md": lambda: with_client_tables((ROOT / "docs/kafka.md").read_text()),
+    **{name: partial(str, text) for name, text in curve_files().items()},
 }
 
 _PERMISSIONS_HEAD = """\

@@ -73,6 +73,12 @@ class SessionAsker:
         self._has_outgoing.set()
         return answer
 
+    async def close(self) -> None:
+        """End the stream. A process that ends with its load need not do so."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def _write(self) -> None:
         while True:
             await self._has_outgoing.wait()

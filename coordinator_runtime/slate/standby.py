@@ -4,8 +4,8 @@ It writes the object `owner/standby` once in each time to live. The owner reads 
 of Kafka's protocol of both servers. So a client that knows only the owner finds the other after a takeover. Of several
 that wait, the one that wrote last is known.
 
-While none waits, the owner names the former one in its place. Right after a takeover that is the server that clients
-still use, and librdkafka hangs if Metadata lacks a server that it remembers as the coordinator of a group.
+While none waits, the owner names the former one. librdkafka hangs if Metadata lacks the server that it remembers as
+coordinator.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ from coordinator_server.kafka_front.older_codes import COORDINATORS, PARTITIONS
 OwnerOf = Callable[[NodeAddress], NodeAddress | None]
 """Returns the owner as clients of a listener of this server know it; None if no lease is known to be valid."""
 OthersOf = Callable[[NodeAddress], Sequence[NodeAddress]]
-"""Returns the servers beside this one as clients of a listener know them: the last known owner, with a valid lease or
-without. librdkafka hangs if Metadata lacks a server that it remembers as the coordinator of a group."""
+"""Returns the other servers as clients know them: the last owner, even if its lease has ended. librdkafka
+hangs where Metadata lacks it."""
 
 _CONTROLLERS: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
 _KAFKAJS: Final = (2, 6)

@@ -79,7 +79,7 @@ class ForkServer:
         return process_id
 
     def reap(self, process_id: int) -> tuple[int, int]:
-        """What `os.waitpid(process_id, os.WNOHANG)` returns for a child."""
+        """Result of `os.waitpid(process_id, os.WNOHANG)` for a child."""
         ended, status = self._ask({"reap": process_id})
         return ended, status
 

@@ -419,8 +419,8 @@ def test_a_partition_that_is_not_served_has_an_error_of_its_own() -> None:
 # Renewal and settings
 
 
-def test_a_lock_is_renewed_if_the_group_allows_it() -> None:
-    world, (a, b) = reading("a", "b")
+def test_a_lock_is_renewed_unless_the_group_forbids_it() -> None:
+    world, (a, b) = reading("a", "b", renew_acknowledge_enable="false")
     produce(world, 1)
     a.fetch()
     assert a.acknowledge("t-0", (0, 0, RENEW)) is ErrorCode.INVALID_REQUEST

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, overload
 
-from coordinator_client.encodings import checked_batch
 from coordinator_client.errors import CorruptBatch, TransactionError
 from coordinator_client.fetch_reply import WireBatch
+from coordinator_client.share.decoded import DecodedBatches
 from coordinator_client.values import Headers, TopicPartition, TransactionAcknowledgements
 
 
@@ -120,7 +120,7 @@ class HeldRecords:
         self._batches = batches
         self._is_decoded = False
 
-    def decode(self) -> None:
+    def decode(self, decoded: DecodedBatches) -> None:
         """Decode the records, in the thread that needs them. A repetition does nothing."""
         if self._is_decoded:
             return
@@ -129,7 +129,7 @@ class HeldRecords:
         corrupt: list[CorruptBatch] = []
         for batch in self._batches:
             try:
-                records += self._records_of(batch)
+                records += self._records_of(batch, decoded)
             except CorruptBatch as error:
                 corrupt.append(error)
         found = {record.offset for record in records}
@@ -164,13 +164,17 @@ class HeldRecords:
         self.open = self.open - given.keys()
         self.choices = {offset: outcome for offset, outcome in self.choices.items() if offset not in given}
 
-    def _records_of(self, batch: WireBatch) -> list[ShareRecord]:
+    def _records_of(self, batch: WireBatch, decoded: DecodedBatches) -> list[ShareRecord]:
         """Return the acquired records of a batch. Raises: CorruptBatch."""
         topic, partition = self.name
-        if batch.fields.is_control:
+        fields = batch.fields
+        if fields.is_control:
             return []
-        checked = checked_batch(topic, partition, batch, start_offset=0, end_offset=None)
-        offsets, rows = ((), []) if checked is None else checked.placed()
+        last_offset = fields.base_offset + fields.record_count + fields.hole_count - 1
+        is_whole = any(
+            each.first_offset <= fields.base_offset and last_offset <= each.last_offset for each in self.ranges
+        )
+        offsets, rows = decoded.placed(self.name, batch, is_whole=is_whole)
         found: list[ShareRecord] = []
         for each in self.ranges:
             start, end = bisect_left(offsets, each.first_offset), bisect_left(offsets, each.last_offset + 1)

@@ -16,6 +16,7 @@ from coordinator_client.share.acknowledgements import Results
 from coordinator_client.share.acquired import AcknowledgeType, HeldRecords, ShareRecord, ShareRecords
 from coordinator_client.share.config import ShareConsumerConfig, ShareConsumerOptions
 from coordinator_client.share.core import AcknowledgementCallback, ShareCore
+from coordinator_client.share.decoded import DecodedBatches
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import TopicPartition, TransactionAcknowledgements
 from coordinator_protocol.errors import ErrorCode
@@ -29,6 +30,7 @@ class ShareShell(MemberShell[ShareCore]):
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ShareConsumerOptions]) -> None:
         self._config = ShareConsumerConfig(**options)
+        self._decoded = DecodedBatches()
         client_id = self._open(endpoint, self._config)
         core = ShareCore(self._config, client_id=client_id, random_source=self._connection.random_source)
         flights = core.context.flights
@@ -127,7 +129,7 @@ class ShareShell(MemberShell[ShareCore]):
     def _decode(self, acquisitions: list[HeldRecords]) -> ShareRecords:
         """Return the records that arrived. If there are none, the next step takes what arrived instead of them."""
         for each in acquisitions:
-            each.decode()
+            each.decode(self._decoded)
         records = ShareRecords(acquisitions, self._for_transaction)
         if not records:
             self._handed = {RECORDS: records}

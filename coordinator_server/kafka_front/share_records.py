@@ -9,6 +9,7 @@ Source: KIP-932, KIP-1206 (modes of acquisition), KIP-1222 (renewal); Kafka's `K
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,14 +23,17 @@ from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.exchange import ApiHandler, KafkaExchange
 from coordinator_server.kafka_front.messages import share_acknowledge_response as acknowledge_response
 from coordinator_server.kafka_front.messages import share_fetch_response as fetch_response
+from coordinator_server.kafka_front.messages.share_acknowledge_request import AcknowledgementBatch as AcknowledgeBatch
 from coordinator_server.kafka_front.messages.share_acknowledge_request import AcknowledgeTopic, ShareAcknowledgeRequest
 from coordinator_server.kafka_front.messages.share_acknowledge_response import ShareAcknowledgeResponse
+from coordinator_server.kafka_front.messages.share_fetch_request import AcknowledgementBatch as FetchBatch
 from coordinator_server.kafka_front.messages.share_fetch_request import FetchTopic, ShareFetchRequest
 from coordinator_server.kafka_front.messages.share_fetch_response import ShareFetchResponse
 from coordinator_server.kafka_front.outgoing import ZSTD_SINCE, Outgoing, OutgoingRecords
 from coordinator_server.kafka_front.partition_names import by_topic
 from coordinator_server.kafka_front.uuids import ZERO_UUID
 from group_coordinator.share_partitions.requests import (
+    AckBatches,
     PartitionAcks,
     ShareAcknowledge,
     ShareAcknowledgeReply,
@@ -136,14 +140,15 @@ def _acks(topics: Iterable[FetchTopic | AcknowledgeTopic]) -> tuple[PartitionAck
     return tuple(
         PartitionAcks(
             PartitionName("", topic.topic_id, each.partition_index),
-            tuple(
-                AckBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
-                for batch in each.acknowledgement_batches
-            ),
+            partial(_batches, each.acknowledgement_batches) if each.acknowledgement_batches else (),
         )
         for topic in topics
         for each in topic.partitions
     )
+
+
+def _batches(sent: Iterable[FetchBatch | AcknowledgeBatch]) -> AckBatches:
+    return tuple([AckBatch(each.first_offset, each.last_offset, each.acknowledge_types) for each in sent])
 
 
 def _cut(

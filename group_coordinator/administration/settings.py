@@ -87,7 +87,7 @@ SETTINGS: Final[Mapping[str, GroupSetting]] = {
     SHARE_PARTITION_MAX_RECORD_LOCKS: _number(lambda config: config.share_record_locks),
     SHARE_AUTO_OFFSET_RESET: _words("latest", OFFSET_RESETS),
     SHARE_ISOLATION_LEVEL: _words("read_uncommitted", words_of("read_uncommitted", "read_committed")),
-    SHARE_RENEW_ACKNOWLEDGE_ENABLE: _words("false", words_of("false", "true")),
+    SHARE_RENEW_ACKNOWLEDGE_ENABLE: _words("true", words_of("false", "true")),
     SHARE_DEAD_LETTER_TOPIC: _words("", TOPIC),
     STREAMS_SESSION_TIMEOUT_MS: _number(lambda config: config.streams_session),
     STREAMS_HEARTBEAT_INTERVAL_MS: _number(lambda config: config.streams_heartbeat),

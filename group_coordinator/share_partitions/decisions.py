@@ -153,7 +153,8 @@ def decide_acquire(shard: ShareShard, _turn: Turn, *, key: ShareKey, command: Ac
     )
     decision = _decision(shard, key, change, cause="acquire", lock_duration_ms=terms.lock_duration_ms)
     events = (_acquired(key.group_id, member_id, ranges), *decision.events) if ranges else decision.events
-    return replace(decision, reply=AcquireReply(ranges, terms.lock_duration_ms), events=events)
+    waits_for_disk = change.is_stored or not _has_begun(shard.durable(key), command.state_epoch)
+    return replace(decision, reply=AcquireReply(ranges, terms.lock_duration_ms, waits_for_disk), events=events)
 
 
 def decide_acknowledge(shard: ShareShard, _turn: Turn, *, key: ShareKey, command: Acknowledge) -> Decision:
@@ -322,6 +323,12 @@ def _existing(shard: ShareShard, key: ShareKey, state_epoch: int | None = None) 
     if state_epoch is not None and partition.state_epoch != state_epoch:
         raise _fenced(key, partition, state_epoch)
     return partition
+
+
+def _has_begun(durable: SharePartition | None, state_epoch: int) -> bool:
+    """Return True if what is on disk allows what members hold. Otherwise the group would begin elsewhere after a crash,
+    or a transaction would have the records again."""
+    return durable is not None and durable.state_epoch == state_epoch and durable.is_resolved and not durable.pending
 
 
 def _fenced(key: ShareKey, partition: SharePartition, state_epoch: int) -> Refused:

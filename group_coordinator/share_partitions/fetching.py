@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.decision import Decision, Operation, Turn
-from coordinator_runtime.pending import Pending, all_of
+from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.record_log import LogBatches, LogReadLimits, LogSpan, LogView, RecordLog
 from coordinator_runtime.runtime import Runtime
@@ -93,6 +93,7 @@ class _OneFetch:
     """A fetch in progress."""
 
     __slots__ = (
+        "after",
         "ask_again",
         "context",
         "errors",
@@ -121,6 +122,8 @@ class _OneFetch:
         self.errors: PartitionErrors = {}
         self.listeners: list[tuple[PartitionRef, Callable[[], None]]] = []
         self.ask_again: Callable[[], None] = lambda: None
+        self.after: Pending[Any] = settled(None)
+        """Acknowledgements of the same request, for which the answer waits."""
         self.looks = 0
         self.is_busy = False
         """True while a read or an acquisition is on its way."""
@@ -166,16 +169,18 @@ class ShareFetches:
         context: CallContext,
         errors: PartitionErrors,
         ask_again: Callable[[], None],
+        *,
+        after: Pending[Any],
     ) -> Pending[FetchOutcome]:
         """Acquire records for a member in the partitions of its session. The module docstring says when the answer
-        comes. `errors` of partitions are part of it, and it does not wait then. `ask_again` raises Refused if a call
-        that has waited lost its permission.
+        comes; it waits for `after` besides. `errors` of partitions are part of it, and it does not wait for records
+        then. `ask_again` raises Refused if a call that has waited lost its permission.
 
         The Pending may be refused by `ask_again`."""
         self._fetch_count += 1
         fetch = _OneFetch(self._fetch_count, request, session, context)
         fetch.errors.update(errors)
-        fetch.ask_again = ask_again
+        fetch.ask_again, fetch.after = ask_again, after
         self._look(fetch)
         return fetch.reply
 
@@ -375,8 +380,8 @@ class ShareFetches:
     def _acquire_one(
         self, fetch: _OneFetch, plan: _PlannedRead, found: LogBatches, records_left: int
     ) -> tuple[Pending[Any], AcquireReply | None]:
-        """Acquire records of one partition. The reply is known at once, and durable with the Pending. None if the share
-        partition has changed too much meanwhile."""
+        """Acquire records of one partition. The reply is known at once, and may be sent with the Pending. None if the
+        share partition has changed too much meanwhile."""
         assert fetch.membership is not None, "a fetch looks at its member first"
         group_id, member_id = fetch.session.key
         span = plan.span
@@ -400,7 +405,9 @@ class ShareFetches:
             if written.error.code is not ErrorCode.FENCED_STATE_EPOCH:
                 fetch.errors[span.ref.ordinal] = span.ref, written.error
             return written.answer_error(lambda _error: None), None
-        return written, replies[0] if replies else None
+        reply = replies[0] if replies else None
+        is_known = written.error is None and reply is not None and not reply.waits_for_disk
+        return (settled(reply) if is_known else written), reply
 
     def _look_again(self, fetch: _OneFetch) -> None:
         if fetch.is_over:
@@ -471,7 +478,8 @@ class ShareFetches:
     # Answering
 
     def _answer(self, fetch: _OneFetch, taken: Iterable[TakenRecords], acquired: Iterable[Pending[Any]] = ()) -> None:
-        """Answer once everything that was acquired is durable. The batches count as an answer until then."""
+        """Answer once everything that the acquisitions rest on is durable. What a member holds is in memory only, so
+        most of them wait for no disk. The batches count as an answer until then."""
         self._leave(fetch)
         fetch.is_busy = True
         settings = None if fetch.membership is None else fetch.membership.settings
@@ -488,7 +496,7 @@ class ShareFetches:
             else:
                 fetch.reply.succeed(found)
 
-        all_of([*acquired]).on_settled(end)
+        all_of([*acquired, fetch.after]).on_settled(end)
 
     def _fail(self, fetch: _OneFetch, error: Exception) -> None:
         self._leave(fetch)

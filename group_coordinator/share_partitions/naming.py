@@ -34,7 +34,7 @@ from group_coordinator.share_partitions.sessions import ShareSession
 NAMED_PER_STEP: Final = 100
 """Number of partitions of a request that are looked at in one turn of the loop."""
 
-ACKNOWLEDGED_PER_STEP: Final = 16
+ACKNOWLEDGED_PER_STEP: Final = 8
 """Number of those whose records are acknowledged in one turn. Each is an operation."""
 
 
@@ -87,9 +87,12 @@ class PartitionNaming:
         """Find the partitions, acknowledge their records, and let them join or leave the session. Acknowledgements are
         staged in order, and each partition succeeds or is refused by itself."""
         session, found = request.session, RequestedPartitions([], {})
+        before: Pending[AcknowledgeResult] | None = None
         for first, portion in _portions(request.partitions):
             if first:
-                yield None
+                # Not more than two steps become durable together, because all that follows from it comes in one turn.
+                yield before
+                before = found.named[-1].acknowledged if found.named else None
             if not self._sessions.is_current(session):
                 found.named.extend(_unreached(request.partitions[first:]))
                 break
@@ -115,7 +118,7 @@ class PartitionNaming:
             return
         if request.joins:
             self._sessions.add(request.session, ref)
-            if not each.batches:
+            if not each.has_batches:
                 if membership is not None and not membership.has(ref):
                     found.errors[ref.ordinal] = ref, _unassigned(ref)
                 return
@@ -156,7 +159,7 @@ def _portions(partitions: Sequence[PartitionAcks]) -> Iterator[tuple[int, Sequen
         if place - first == NAMED_PER_STEP or acknowledged == ACKNOWLEDGED_PER_STEP:
             yield first, partitions[first:place]
             first, acknowledged = place, 0
-        acknowledged += bool(each.batches)
+        acknowledged += each.has_batches
     if first < len(partitions):
         yield first, partitions[first:]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -13,6 +14,8 @@ from coordinator_runtime.ports import Committer, Membership, PartitionName
 from group_coordinator.share_partitions.rules import AckBatch, AcquiredRange, LogPosition, Read, Terms
 from group_coordinator.share_partitions.state import AcknowledgingTransaction
 from group_coordinator.state import OfGroup
+
+AckBatches = tuple[AckBatch, ...]
 
 
 class Acquire(Struct, frozen=True):
@@ -34,6 +37,8 @@ class AcquireReply(Struct, frozen=True):
     ranges: tuple[AcquiredRange, ...]
     """The records that the member holds now; none if others were faster, or nothing of the read may be acquired."""
     lock_duration_ms: int
+    waits_for_disk: bool = False
+    """True if a crash could take back more than the hold: the reply rests on a change that is not on disk."""
 
 
 class Acknowledge(Struct, frozen=True):
@@ -72,11 +77,29 @@ class DescribedShare(Struct, frozen=True):
     """Number of records whose letters are to be written."""
 
 
-class PartitionAcks(Struct, frozen=True):
-    """A partition as a member names it, with the acknowledgements of its records."""
+class PartitionAcks:
+    """A partition as a member names it, with the acknowledgements of its records.
 
-    name: PartitionName
-    batches: tuple[AckBatch, ...] = ()
+    A request may name thousands of partitions. So a front gives a function that converts the acknowledgements, if there
+    are any, which is called when their turn comes."""
+
+    __slots__ = ("_batches", "name")
+
+    def __init__(self, name: PartitionName, batches: AckBatches | Callable[[], AckBatches] = ()) -> None:
+        self.name = name
+        self._batches = batches
+
+    @property
+    def has_batches(self) -> bool:
+        """True if there are acknowledgements."""
+        return bool(self._batches)
+
+    @property
+    def batches(self) -> AckBatches:
+        """The acknowledgements."""
+        if not isinstance(self._batches, tuple):
+            self._batches = self._batches()
+        return self._batches
 
 
 class TxnShareAcknowledge(OfGroup, frozen=True):

@@ -203,14 +203,14 @@ class SharePartitionService:
         ask_again: Callable[[], None],
         found: RequestedPartitions,
     ) -> Pending[ShareFetchReply]:
-        """Fetch from the partitions of the session. Does not wait if there is something to answer already."""
+        """Fetch from the partitions of the session, and answer once the acknowledgements are durable. Does not wait for
+        records if there is something to answer already."""
         named, errors = found
         if named or errors:
             request = replace(request, wait_ms_max=0)
-        fetched = self.fetches.fetch(request, session, context, errors, ask_again)
-        answered = found.results().then(lambda results: fetched.map(partial(fetch_reply, named, results)))
-        answered.on_cancel = fetched.cancel
-        return answered
+        acknowledged = found.results()
+        fetched = self.fetches.fetch(request, session, context, errors, ask_again, after=acknowledged)
+        return fetched.map(lambda outcome: fetch_reply(named, acknowledged.result(), outcome))
 
     def _when_catalog_durable(self, reply: ReplyT) -> Pending[ReplyT]:
         """Return a reply. With an error, which may rest on the live catalog, it waits until that is on disk."""
@@ -233,12 +233,12 @@ def _check_fetch(request: ShareFetch) -> None:
     for name, number in numbers.items():
         if number < 0:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {number} and must not be negative")
-    if request.session_epoch == INITIAL_EPOCH and any(each.batches for each in request.partitions):
+    if request.session_epoch == INITIAL_EPOCH and any(each.has_batches for each in request.partitions):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
             "acknowledgements need a share session, and epoch 0 begins one: send them with the next epoch",
         )
-    if request.session_epoch == FINAL_EPOCH and any(not each.batches for each in request.partitions):
+    if request.session_epoch == FINAL_EPOCH and any(not each.has_batches for each in request.partitions):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
             "epoch -1 ends the share session, and nothing is fetched: name only partitions with acknowledgements",

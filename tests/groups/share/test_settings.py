@@ -24,7 +24,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "share_partition_max_record_locks": (100, 99, 4_001),
     "share_auto_offset_reset": ("earliest", "newest", "by_duration:P1Y", "by_duration:", "by_duration:-PT1S", 5),
     "share_isolation_level": ("read_committed", "committed", 1),
-    "share_renew_acknowledge_enable": ("true", "yes", 1),
+    "share_renew_acknowledge_enable": ("false", "yes", 1),
     "share_dead_letter_topic": ("foo", "no topic", "missing", "__of_the_system", 1),
 }
 """A value that is allowed, and some that are not."""
@@ -51,10 +51,10 @@ def test_a_setting_has_bounds_or_words(name: str) -> None:
 
 def test_what_the_delivery_of_records_is_told() -> None:
     shares = share_groups()
-    assert told(shares) == ShareSettings(30_000, 5, 2_000, LATEST, is_read_committed=False, is_renew_enabled=False)
+    assert told(shares) == ShareSettings(30_000, 5, 2_000, LATEST, is_read_committed=False, is_renew_enabled=True)
     for name, (good, *_bad) in VALUES.items():
         assert shares.alter(**{name: good}) is OK
-    after = ShareSettings(15_000, 10, 100, EARLIEST, is_read_committed=True, is_renew_enabled=True)
+    after = ShareSettings(15_000, 10, 100, EARLIEST, is_read_committed=True, is_renew_enabled=False)
     assert told(shares) == replace(after, dead_letter_topic="foo")
     shares.alter(share_auto_offset_reset="by_duration:PT1H0.5S")
     assert told(shares).auto_offset_reset == 3_600_500

@@ -90,6 +90,29 @@ def test_a_fetch_with_acknowledgements_does_not_wait() -> None:
     assert [code(each) for each in a.last.results] == [OK]
 
 
+def test_records_are_handed_out_while_the_disk_is_busy() -> None:
+    world, (a, b) = reading("a", "b")
+    b.fetch()
+    produce(world, 2)
+    a.fetch(max_records=1, strict_max_records=True)
+    acknowledged = a.acknowledging({"t-0": [(0, 0, ACCEPT)]})
+    asked = b.fetching()
+    assert not acknowledged.is_settled
+    assert b.acquired(response_of(asked)) == {"t-0": [1]}
+    world.crash()
+    assert share_consumer(world, "c", "t").fetch() == {"t-0": [0, 1]}
+
+
+def test_records_from_a_start_offset_that_is_not_on_disk_are_handed_out_later() -> None:
+    world, (a,) = reading("a")
+    produce(world, 2)
+    asked = a.fetching()
+    assert state(world) == "0: a1 a1"
+    assert not asked.is_settled
+    world.settle()
+    assert a.acquired(response_of(asked)) == {"t-0": [0, 1]}
+
+
 def test_acknowledgements_are_durable_before_the_answer() -> None:
     world, (a,) = reading("a")
     produce(world, 2)
@@ -396,8 +419,8 @@ def test_a_partition_that_is_not_served_has_an_error_of_its_own() -> None:
 # Renewal and settings
 
 
-def test_a_lock_is_renewed_if_the_group_allows_it() -> None:
-    world, (a, b) = reading("a", "b")
+def test_a_lock_is_renewed_unless_the_group_forbids_it() -> None:
+    world, (a, b) = reading("a", "b", renew_acknowledge_enable="false")
     produce(world, 1)
     a.fetch()
     assert a.acknowledge("t-0", (0, 0, RENEW)) is ErrorCode.INVALID_REQUEST

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext, PartitionName
 from group_coordinator.share_partitions import naming, places
+from group_coordinator.share_partitions.requests import PartitionAcks, ShareAcknowledge
+from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.sessions import MemberKey
 from tests.groups.share_partitions.pictures import picture
 from tests.harness.group_world import group_world
@@ -107,6 +111,43 @@ def test_records_are_acknowledged_a_few_partitions_at_a_time() -> None:
     assert acknowledge_codes(asked.result()) == [OK] * 5
     assert pictures(world) == [DONE] * 5
     world.check_replay()
+
+
+def test_a_slow_disk_has_the_acknowledgements_of_two_steps_at_most() -> None:
+    world, a = holder()
+    asked = a.acknowledging(all_as(ACCEPT))
+    for _turn in range(5):
+        world.inside.runtime.run_due_timers()
+    assert pictures(world) == [DONE] * 4 + [HELD]
+    assert acknowledge_codes(answered(world, asked)) == [OK] * 5
+
+
+def test_another_call_is_served_between_two_steps() -> None:
+    world, a = holder()
+    b = share_consumer(world, "b", "t")
+    asked = a.acknowledging(all_as(ACCEPT))
+    assert code(b.member.beats()) is OK
+    assert (pictures(world), asked.is_settled) == ([DONE] * 2 + [HELD] * 3, False)
+    assert acknowledge_codes(answered(world, asked)) == [OK] * 5
+
+
+def test_acknowledgements_are_converted_a_few_partitions_at_a_time() -> None:
+    world, _a = holder()
+    converted: list[int] = []
+
+    def batches(number: int) -> tuple[AckBatch, ...]:
+        converted.append(number)
+        return (AckBatch(0, 0, (ACCEPT,)),)
+
+    named = tuple(
+        PartitionAcks(PartitionName("t", b"", number), partial(batches, number)) for number in range(len(PARTITIONS))
+    )
+    asked = world.inside.core.groups.share_records.acknowledge(ShareAcknowledge(GROUP, "a", 1, named), CallContext())
+    assert (converted, asked.is_settled) == ([0, 1], False)
+    for _turn in range(2):
+        turn(world)
+    assert converted == [0, 1, 2, 3, 4]
+    assert [each.error for each in asked.result().results] == [None] * 5
 
 
 def test_a_fetch_acknowledges_everything_before_it_acquires() -> None:

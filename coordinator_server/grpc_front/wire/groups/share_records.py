@@ -14,6 +14,7 @@ from coordinator_runtime.ports import CallContext, Committer, GroupAcknowledgeme
 from coordinator_server.grpc_front.wire.edge import set_error, unchecked_names
 from coordinator_server.grpc_front.wire.log.fetch_edge import RecordsAnswer, accepted_encodings_of
 from group_coordinator.share_partitions.requests import (
+    AckBatches,
     PartitionAcks,
     ShareAcknowledge,
     ShareAcknowledgeReply,
@@ -99,15 +100,18 @@ def _fetch(message: share_pb2.ShareFetchRequest) -> ShareFetch:
 
 
 def _acknowledgements(partitions: Iterable[share_pb2.SharePartition]) -> tuple[PartitionAcks, ...]:
-    return tuple(
-        PartitionAcks(
-            PartitionName(each.topic, each.topic_id, each.partition),
-            tuple(
-                AckBatch(batch.first_offset, batch.last_offset, tuple(batch.types)) for batch in each.acknowledgements
-            ),
-        )
-        for each in partitions
+    return tuple([_partition(each) for each in partitions])
+
+
+def _partition(message: share_pb2.SharePartition) -> PartitionAcks:
+    batches = message.acknowledgements
+    return PartitionAcks(
+        PartitionName(message.topic, message.topic_id, message.partition), partial(_batches, batches) if batches else ()
     )
+
+
+def _batches(messages: Iterable[share_pb2.AcknowledgementBatch]) -> AckBatches:
+    return tuple([AckBatch(each.first_offset, each.last_offset, tuple(each.types)) for each in messages])
 
 
 def _result_fields(result: ShareFetchResult) -> share_pb2.ShareFetchResult:

@@ -6,6 +6,9 @@ transactions that were not finished everywhere when the snapshot was taken. Thes
 the offset from which nothing of that producer is shown. They are part of the snapshot. So the later end of those
 transactions changes nothing in it, and reading it again gives the same records. It waits for no open transaction.
 
+Compaction takes records from a log that newer ones have replaced, perhaps behind the end of the snapshot. So the
+snapshot also has the progress of compaction. If that goes on, its readers are refused where records may be gone.
+
 An excluded transaction is the last one of its producer before the end, because a producer finishes one transaction
 before it begins the next. So if a later snapshot excludes the producer only from that end on, it excludes another
 transaction. An excluded transaction may begin before the start. A reader that follows a log by deltas has records from
@@ -17,7 +20,7 @@ Source: spec log-and-runtime 2.4, Algorithm S and its delta rule; decision 40.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, ValuesView
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -64,6 +67,15 @@ class _FirstOffsets(ValuesView[int]):
         return iter(self._mapping.opened)
 
 
+class CompactionProgress(NamedTuple):
+    """Progress of compaction in a partition. A later one is greater."""
+
+    end_offset: int = 0
+    """End of the newest pass, under way or finished; 0 without one."""
+    position: int = 0
+    """Offset that it has come to; its end, once it has finished."""
+
+
 class SnapshotFilter(Struct, frozen=True):
     """Selection of the batches that a snapshot shows of a range. In addition, it shows nothing of aborted
     transactions."""
@@ -73,6 +85,9 @@ class SnapshotFilter(Struct, frozen=True):
     only: Mapping[int, int] | None = None
     """By producer id: the first offset from which its transactional batches are shown, and nothing else. None: no such
     restriction."""
+    compaction: CompactionProgress | None = None
+    """Progress of compaction when the snapshot was taken: reading what was compacted since is refused. None: not
+    checked."""
 
     def hides(self, producer_id: int, base_offset: int, *, is_transactional: bool) -> bool:
         """Return True if the batch is not shown."""
@@ -103,6 +118,8 @@ class PartitionView(Struct, frozen=True):
     leader_epoch: int
     """Leader epoch in which the end was learned."""
     excluded: Mapping[int, int] = NOTHING_EXCLUDED
+    compaction: CompactionProgress | None = None
+    """Progress of compaction when the snapshot was taken; None if its readers do not mind what is compacted."""
 
 
 class Scan(Struct, frozen=True):
@@ -122,7 +139,8 @@ class Scan(Struct, frozen=True):
 
 def scan_of(view: PartitionView) -> Scan:
     """Return the scan of everything that a snapshot shows of a partition."""
-    return Scan(view.start_offset, view.end_offset, view.leader_epoch, SnapshotFilter(view.excluded))
+    shown = SnapshotFilter(view.excluded, compaction=view.compaction)
+    return Scan(view.start_offset, view.end_offset, view.leader_epoch, shown)
 
 
 def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ...]:
@@ -131,7 +149,7 @@ def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ..
     These are transactions that were excluded before and are finished now, and the growth of the log. A record that the
     later snapshot does not show, although the log has it, comes in the delta to the one that shows it. If the log lost
     records that the earlier snapshot showed, reading the growth is refused. So is reading excluded records that have
-    gone meanwhile.
+    gone meanwhile, and what was compacted since the later snapshot.
 
     Raises ValueError if the second is not the later one."""
     if after.end_offset < before.end_offset:
@@ -145,7 +163,7 @@ def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ..
             gone[producer_id] = first_offset
     scans = []
     if finished:
-        only = SnapshotFilter(only=finished)
+        only = SnapshotFilter(only=finished, compaction=after.compaction)
         scans.append(Scan(min(finished.values()), before.end_offset, before.leader_epoch, only))
     if gone:
         # Still excluded, and the log now starts after its first offset: reading nothing there is refused.
@@ -154,14 +172,14 @@ def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ..
             Scan(start_offset=at, end_offset=at, end_epoch=epoch, shown=SnapshotFilter(only=gone), start_epoch=epoch)
         )
     if before.end_offset < after.end_offset or before.leader_epoch != after.leader_epoch:
-        shown, start_epoch = SnapshotFilter(after.excluded), before.leader_epoch
+        shown = SnapshotFilter(after.excluded, compaction=after.compaction)
         scans.append(
             Scan(
                 start_offset=before.end_offset,
                 end_offset=after.end_offset,
                 end_epoch=after.leader_epoch,
                 shown=shown,
-                start_epoch=start_epoch,
+                start_epoch=before.leader_epoch,
             )
         )
     return tuple(scans)

@@ -43,6 +43,7 @@ from partition_log.reading import PartitionRead
 from partition_log.reading_apart import ReadStep, note_steps, take_steps
 from partition_log.records import RecordsRead
 from partition_log.requests import Fetch, FetchItem, FetchResult
+from partition_log.rules.compacting import check_as_taken, is_as_taken
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
 
@@ -204,6 +205,7 @@ class Fetcher:
         )
         if item.end_epoch is not None and item.end_offset is not None:
             check_range(head, item.end_offset, item.end_epoch)
+        check_as_taken(head.compaction, item.shown, read.next_offset)
         if not head.log_start_offset <= read.next_offset <= head.log_end_offset:
             raise _out_of_range(read.next_offset, head)
         if read.fetch_offset < head.log_start_offset:
@@ -211,7 +213,8 @@ class Fetcher:
             # transactions.
             read.is_cut = True
             return None
-        return head
+        # As above: wait until the step of the pass is durable, too.
+        return head if is_as_taken(shard.compaction_to_be(ordinal), item.shown, read.next_offset) else None
 
     def _wait(self, fetch: FetchInProgress) -> None:
         if not self.waiting_fetches:

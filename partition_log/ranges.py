@@ -36,6 +36,7 @@ from partition_log.requests import (
     MeasureRecords,
     MeasureResult,
 )
+from partition_log.rules.compacting import check_as_taken
 from partition_log.service import LogService
 from partition_log.state import PartitionHead
 
@@ -174,6 +175,8 @@ def _measure(
     head: PartitionHead,
     budget: ReadBudget,
 ) -> MeasureResult:
+    if query.start_offset < query.end_offset:
+        check_as_taken(head.compaction, query.shown, query.start_offset)
     asked = MeasuredRange(query.start_offset, query.end_offset, command.isolation, command.step_bytes, query.shown)
     return MeasureResult(placed.name, measure(rows, placed.ref.ordinal, head, asked, budget))
 

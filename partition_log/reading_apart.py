@@ -19,6 +19,7 @@ from partition_log.batches import LogDamaged
 from partition_log.damage_watch import DamageWatch
 from partition_log.fetch_progress import FetchPosition
 from partition_log.reading import ReadBudget
+from partition_log.rules.compacting import is_as_taken
 from partition_log.shard import LogShard
 from partition_log.state import PartitionHead
 
@@ -72,10 +73,13 @@ def _advance_all(steps: Sequence[ReadStep], budget: ReadBudget, rows: StoreReads
 
 
 def _was_removed(step: ReadStep, runtime: Runtime) -> bool:
-    """True if records that the step may have read are being removed, so that some may have been missing."""
+    """True if records that the step may have read are being removed, or were compacted since their snapshot was taken,
+    so that some may have been missing."""
     placed = step.position.placed
     shard: LogShard | None = runtime.table.find(placed.shard)
     head = None if shard is None else shard.durable_head(placed.ref.ordinal)
     if shard is None or head is None or not shard.is_readable(placed.ref.ordinal):
         return True
-    return head.log_start_offset > step.position.read.fetch_offset
+    read, shown = step.position.read, step.position.item.shown
+    is_complete = is_as_taken(shard.compaction_to_be(placed.ref.ordinal), shown, read.fetch_offset)
+    return head.log_start_offset > read.fetch_offset or not is_complete

@@ -61,7 +61,9 @@ from partition_log.rules.marking import MarkerVerdict
 from partition_log.state import (
     NO_COORDINATOR_SHARD,
     NO_OFFSET,
+    NOT_COMPACTED,
     CachedBatch,
+    Compaction,
     LogTotals,
     OpenTransaction,
     PartitionConfig,
@@ -102,6 +104,12 @@ class LogShard:
         on disk, but are about to be removed."""
         head = self._heads.get(ordinal) or self._heads.durable(ordinal)
         return 0 if head is None else head.log_start_offset
+
+    def compaction_to_be(self, ordinal: int) -> Compaction:
+        """Return the live progress of compaction. The store may have lost rows that go with a step which is not durable
+        yet."""
+        head = self._heads.get(ordinal) or self._heads.durable(ordinal)
+        return NOT_COMPACTED if head is None else head.compaction
 
     def is_readable(self, ordinal: int) -> bool:
         """True unless a deletion is under way. Then the store may have lost rows that the durable head still counts."""

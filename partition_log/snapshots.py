@@ -1,7 +1,8 @@
 """Snapshots of several partitions at one moment: taking, holding and releasing them.
 
 A snapshot reads the end of each partition, and the transactions that are not finished in all their partitions. It reads
-all of it from durable state in one turn of the loop, between two commit groups. `rules.exclusions` finds these
+all of it from durable state in one turn of the loop, between two commit groups. If compaction has changed a log by then
+and that is not durable yet, the answer waits for it. `rules.exclusions` finds these
 transactions and the offsets from which they are hidden. `coordinator_protocol/snapshots.py` explains the effect on
 readers.
 
@@ -97,7 +98,10 @@ class SnapshotService:
         - INVALID_REQUEST: no partition, an invalid name, a partition that is named twice, or a lease that is too long
         - THROTTLING_QUOTA_EXCEEDED: too many leases
         - COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR: not all of the transaction coordinator serves
-        - COORDINATOR_LOAD_IN_PROGRESS also for a forgotten producer (`rules.exclusions`)"""
+        - COORDINATOR_LOAD_IN_PROGRESS also for a forgotten producer (`rules.exclusions`)
+
+        If a step of a pass of compaction is being written, the answer waits: the rows that go with it must be gone
+        before the first read."""
         check_partitions(command.names)
         if not command.names:
             raise Refused(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one partition: name them")
@@ -120,7 +124,18 @@ class SnapshotService:
             offsets = {placed.ref.ordinal: start for (placed, _), start in zip(found, starts, strict=True)}
             lease = Lease(tuple(name for name, _, _ in views), offsets, context.principal)
             snapshot_id = self.leases.take(lease, command.lease_ms)
-        return settled(LeasedSnapshot(snapshot_id, views))
+        return self._once_compacted(found, LeasedSnapshot(snapshot_id, views))
+
+    def _once_compacted(
+        self, found: Sequence[tuple[PlacedPartition, PartitionHead]], snapshot: LeasedSnapshot
+    ) -> Pending[LeasedSnapshot]:
+        reply = settled(snapshot)
+        for placed, head in found:
+            shard: LogShard = self._runtime.shard(placed.shard)
+            if shard.compaction_to_be(placed.ref.ordinal) is not head.compaction:
+                durable = self._runtime.write(once_durable(placed.shard, snapshot), is_urgent=True)
+                reply = reply.then(lambda _snapshot, durable=durable: durable)
+        return reply
 
     def _views(
         self, found: Sequence[tuple[PlacedPartition, PartitionHead]], *, is_held: bool
@@ -140,7 +155,8 @@ class SnapshotService:
             start_offset = shard.log_start_to_be(ordinal)
             if is_held:
                 start_offset = self.leases.first_offset(ordinal, start_offset)
-            view = PartitionView(start_offset, head.log_end_offset, head.leadership.epoch, excluded)
+            compaction = shard.compaction_to_be(ordinal).progress
+            view = PartitionView(start_offset, head.log_end_offset, head.leadership.epoch, excluded, compaction)
             views.append((placed.name, view, head))
         return views
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.producers import NO_SEQUENCE
+from coordinator_protocol.snapshots import CompactionProgress
 from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.ports import EndIdentity
 
@@ -185,6 +186,16 @@ class Compaction(Struct, frozen=True):
     def is_under_way(self) -> bool:
         """True if a pass has begun and not ended."""
         return self.end_offset > self.clean_to
+
+    @property
+    def progress(self) -> CompactionProgress:
+        """Progress that a snapshot remembers."""
+        return CompactionProgress(self.end_offset, self.position)
+
+    def changed_to(self, since: CompactionProgress) -> int:
+        """Return the offset before which rows may have changed since an earlier moment; 0 if none has."""
+        last_finished = CompactionProgress(self.clean_to, self.clean_to)
+        return max((each.position for each in (last_finished, self.progress) if each > since), default=0)
 
 
 NOT_COMPACTED: Final = Compaction()

@@ -376,7 +376,13 @@ def filter_message(shown: SnapshotFilter | None) -> log.SnapshotFilter | None:
     if shown is None:
         return None
     producers = shown.excluded if shown.only is None else shown.only
-    return log.SnapshotFilter(producer_ids=producers, first_offsets=producers.values(), only=shown.only is not None)
+    compaction = None if shown.compaction is None else log.CompactionProgress(**shown.compaction._asdict())
+    return log.SnapshotFilter(
+        producer_ids=producers,
+        first_offsets=producers.values(),
+        only=shown.only is not None,
+        compaction=compaction,
+    )
 
 
 def _epoch_after(cursor: _Cursor, result: PartitionReply) -> int | None:

@@ -16,7 +16,7 @@ from coordinator_client.transport.connection import Connection
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_topic_name
-from coordinator_protocol.snapshots import PartitionView, Scan, scan_of, scans_between
+from coordinator_protocol.snapshots import CompactionProgress, PartitionView, Scan, scan_of, scans_between
 
 LEASE_MS = 60_000
 
@@ -24,8 +24,8 @@ LEASE_MS = 60_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A view of topics at one moment: every transaction is in all of their partitions, or in none. A snapshot can be
-    read repeatedly, also by other processes (it can be pickled). It shows the same records as long as they are
-    stored."""
+    read repeatedly, also by other processes (it can be pickled). It shows the same records as long as all of them are
+    stored. After that, reading is refused (OFFSET_OUT_OF_RANGE)."""
 
     snapshot_id: bytes
     """Id of the lease that holds the records; empty = no lease holds them."""
@@ -116,6 +116,7 @@ async def _snapshot_of(asker: BlockingAsker, places: Collection[common.TopicPart
             each.end_offset,
             each.leader_epoch,
             dict(zip(each.shown.producer_ids, each.shown.first_offsets, strict=True)),
+            CompactionProgress(each.shown.compaction.end_offset, each.shown.compaction.position),
         )
         for each in reply.partitions
     }

@@ -315,6 +315,7 @@ def _in_snapshot(
             leader_epoch=view.leader_epoch,
             # Nothing is shown before the start, and a delta to a later snapshot need not look there.
             excluded={each: max(first, view.start_offset) for each, first in view.excluded.items()},
+            compaction=view.compaction,
             snapshot_id=taken.snapshot_id,
         )
         for found, view in zip(placed, views, strict=True)

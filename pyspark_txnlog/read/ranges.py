@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordinator_protocol.snapshots import SnapshotFilter
+from coordinator_protocol.snapshots import CompactionProgress, SnapshotFilter
 from pyspark_txnlog.bounds import (
     COMMITTED,
     EARLIEST,
@@ -49,6 +49,8 @@ class Positions:
     """Committed offset of the group that the options name; None if there is none."""
     excluded: Mapping[int, int] | None = None
     """Transactions that a snapshot excludes (`PartitionView.excluded`); None without a snapshot."""
+    compaction: CompactionProgress | None = None
+    """Progress of compaction when that snapshot was taken. None for a reader that does not mind what is compacted."""
     snapshot_id: bytes = b""
     """Lease of that snapshot; empty if it has none."""
     parted_at: Mapping[Position, int] = field(default_factory=dict)
@@ -150,7 +152,7 @@ def _range_of(options: SourceOptions, found: Positions) -> OffsetRange:
         start_offset=start,
         end_offset=max(start, end),
         leader_epoch=found.leader_epoch,
-        shown=None if found.excluded is None else SnapshotFilter(found.excluded),
+        shown=None if found.excluded is None else SnapshotFilter(found.excluded, compaction=found.compaction),
         snapshot_id=found.snapshot_id,
     )
 

@@ -34,6 +34,11 @@ SKIP_ADVICE: Final = (
     "them."
 )
 
+STALE_ADVICE: Final = (
+    "Load the DataFrame again: that takes a new snapshot. Persist it for a second action: the lease of its snapshot "
+    "ends with the first."
+)
+
 _LOADED_BY_TASKS: Final = (
     "pyspark_txnlog.read.arrow_rows",
     "pyspark_txnlog.read.planning",
@@ -145,7 +150,7 @@ class RangeReader(DataSourceReader):
     def rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range, as `read` does."""
         rows = self._count if self._options.report is Report.RANGES else self._rows
-        return advised(rows(scanned))
+        return advised(scanned, rows(scanned))
 
     def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.read.arrow_rows import spark_batches
@@ -219,15 +224,19 @@ class NarrowedReader(RangeReader):
         return narrowed(left, wanted, first_offsets_since(connection, self._options, left, since_ms))
 
 
-def advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows. For an unreadable batch, the error names the option to skip it."""
+def advised(scanned: OffsetRange, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range. For an unreadable batch, the error names the option to skip it. If records of a
+    snapshot are gone, it asks for a new one."""
     from coordinator_client.errors import CorruptBatch, TransactionError
+    from coordinator_protocol.errors import ErrorCode
 
     try:
         yield from rows
     except TransactionError as error:
         if isinstance(error, CorruptBatch):
             error.action = SKIP_ADVICE
+        elif error.code == ErrorCode.OFFSET_OUT_OF_RANGE and scanned.shown is not None:
+            error.action = STALE_ADVICE
         raise error.with_traceback(None) from None
 
 

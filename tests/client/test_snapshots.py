@@ -9,8 +9,11 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from coordinator_api.v1 import log_pb2
 from coordinator_client import Admin, Producer, Rejected, Snapshot, TopicPartition, read
+from coordinator_client.reading.batch_reader import filter_message
 from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.snapshots import CompactionProgress, SnapshotFilter
 from tests.harness.threaded_server import threaded_server
 
 
@@ -58,6 +61,22 @@ def test_a_snapshot_and_what_comes_after_it_are_read(address: str) -> None:
             values(address, later)
         with pytest.raises(Rejected, match="created again"):
             values(address, admin.take_snapshot(["t"]), later)
+        admin.delete_topic("t")
+
+
+def test_each_range_carries_the_progress_of_compaction(address: str) -> None:
+    progress = CompactionProgress(7, 3)
+    with Admin(address) as admin:
+        admin.create_topic("t", 1)
+        taken = admin.take_snapshot(["t"], lease_ms=0)
+        assert taken.views["t", 0].compaction == CompactionProgress(), "it was never compacted"
+        view = structs.replace(taken.views["t", 0], end_offset=9, excluded={1: 2}, compaction=progress)
+        later = replace(taken, views={("t", 0): structs.replace(view, end_offset=12, excluded={})})
+        ranges = [*replace(taken, views={("t", 0): view}).ranges("t"), *later.ranges("t", since=taken)]
+        sent = [filter_message(each.shown) for of_one in ranges for each in of_one]
+        assert len(sent) == 2
+        assert {(each.compaction.end_offset, each.compaction.position) for each in sent if each} == {progress}
+        assert filter_message(SnapshotFilter()) == log_pb2.SnapshotFilter(), "not checked"
         admin.delete_topic("t")
 
 

@@ -16,6 +16,7 @@ from coordinator_core.partition_list import ListPartitions
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome
+from coordinator_protocol.snapshots import scan_of
 from coordinator_runtime.history_trim import HISTORY_INTERVAL_MS
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, PartitionName
@@ -251,6 +252,31 @@ def test_a_pass_of_compaction_waits_for_the_store_and_nothing_else_does() -> Non
     assert (compaction.ended_passes > 0, compaction.stopped_passes) == (True, 0)
     assert late.value("txn_compaction_removed_records_total", "c") == 7
     late.check_stored()
+
+
+def test_a_snapshot_that_is_compacted_while_a_thread_reads_it_is_refused() -> None:
+    """A pass goes on while reads wait. None of them answers with fewer records."""
+    late = world(LATE_MS, compaction_interval_ms=1_000)
+    late.create_topic("c", 1, config={"cleanup_policy": "compact"})
+    name = PartitionName("c", b"", 0)
+    for number in range(9):
+        late.produce(None, NO_PRODUCER, "c-0", [f"value {number}"], sequence=-1)
+        late.commit_all()
+    taken = late.inside.core.log.snapshots.take(TakeSnapshot([name]), ANYBODY).result()
+    scan = scan_of(taken.views[0][1])
+    item = FetchItem(name, 0, scan.end_offset, end_epoch=scan.end_epoch, shown=scan.shown)
+    reads: list[Pending[Any]] = []
+    for _ in range(100):
+        reads.append(late.inside.log.fetch(Fetch((item,)), ANYBODY))
+        late.tick(50)
+        late.commit_all()
+    late.tick(10 * LATE_MS)
+    late.commit_all()
+    results = [read.result()[0] for read in reads]
+    compacted = [result for result in results if result.error is not None]
+    assert {result.error.code for result in compacted} == {ErrorCode.OFFSET_OUT_OF_RANGE}
+    whole = {len(result.batches) for result in results if result.error is None and result.next_offset > 0}
+    assert whole == {9}
 
 
 def test_a_shard_is_loaded_while_the_others_commit() -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_client import Admin, Consumer, Producer, ReadRecord, ShareConsumer, TopicPartition, read
+from coordinator_client import Admin, Consumer, Producer, ReadRecord, Rejected, ShareConsumer, TopicPartition, read
 from coordinator_client.clock import SystemClock as ClientClock
+from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.backups import restore
 from coordinator_runtime.clock import SystemClock
 from tests.cli.terminal import Terminal
@@ -72,6 +73,22 @@ def test_the_sdk_reads_from_every_offset_to_every_end(server: ServerProcess) -> 
             assert offsets(records) == left_from(start)
     for end in (0, 1, 2, 6, 8, 10, 13, 25, END):
         assert offsets(read(TOPIC, server.address, end={0: end})) == left_from(0, end)
+
+
+def test_a_snapshot_without_a_lease_is_refused_once_it_was_compacted(server: ServerProcess, admin: Admin) -> None:
+    make_compacted(server.address, "snapped")
+    held, unheld = admin.take_snapshot(["snapped"]), admin.take_snapshot(["snapped"], lease_ms=0)
+    with Producer(server.address, transactional_id="writes on") as producer, producer.transaction() as transaction:
+        transaction.send("snapped", b"new", key=b"b", partition=0)
+    for snapshot in (held, unheld):
+        assert offsets(read("snapped", server.address, snapshot=snapshot)) == list(LEFT)
+    admin.release_snapshot(held)
+    for _ in looks("the compaction of snapped"):
+        if 1 not in offsets(read("snapped", server.address)):
+            break
+    with pytest.raises(Rejected, match="compacted since the snapshot was taken") as refusal:
+        list(read("snapped", server.address, snapshot=unheld))
+    assert refusal.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_a_reader_that_follows_goes_on_over_a_hole(server: ServerProcess) -> None:

@@ -256,6 +256,10 @@ class ShownSnapshot:
     """A cut of the same moment, in the partitions that one was asked for; it begins ..."""
     cut_starts: dict[str, int] = field(default_factory=dict)
     """... here: at the cut that they asked for before, or where the log began."""
+    compacted: dict[str, int] = field(default_factory=dict)
+    """End of the newest pass of compaction, begun or finished, of the partitions of the main topic."""
+    is_checked: bool = True
+    """Its reader asked to be refused what was compacted since."""
     readings: list[dict[str, tuple[Entry, ...]]] = field(default_factory=list)
     """What it showed, each time it was read as a whole."""
     is_held: list[bool] = field(default_factory=list)
@@ -274,8 +278,6 @@ class ShownDelta:
     snapshot: ShownSnapshot
     """What it had then."""
     added: dict[str, tuple[Entry, ...]]
-    is_held: bool
-    """Whether a lease held the records of the snapshot until the reader had them."""
 
 
 @dataclass(frozen=True, slots=True)

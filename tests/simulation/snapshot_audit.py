@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
-from tests.simulation.compaction_audit import CompactionAudit
+from tests.simulation.compaction_audit import FOR_EVER, CompactionAudit
 from tests.simulation.history import Entry, History, ShownSnapshot
 
 Place: TypeAlias = tuple[str, int]
@@ -79,19 +79,18 @@ class SnapshotAudit:
         first: set[Place] | None = None
         for reading, is_held in zip(snapshot.readings, snapshot.is_held, strict=True):
             shown = self._shown(reading, snapshot)
-            lacking = self._lacking(shown, is_held=is_held)
             first = shown if first is None else first
-            _require(self._fixed(reading) == self._fixed(snapshot.readings[0]), f"a snapshot changed: {snapshot}")
-            _require(shown <= first and first - shown <= lacking, f"a snapshot changed: {snapshot}")
-            _require(not is_held or shown == first, f"a snapshot changed although it was held: {snapshot}")
+            may_change = not snapshot.is_checked and not is_held
+            lacking = self._lacking(shown, FOR_EVER if may_change else snapshot.at)
+            is_same = reading == snapshot.readings[0] or (may_change and shown < first and first - shown <= lacking)
+            _require(is_same, f"a snapshot changed: {sorted(shown ^ first)}: {snapshot}")
             for partition, offset in shown:
                 begin, end = snapshot.starts[partition], snapshot.ends[partition]
                 _require(begin <= offset < end, f"{partition}@{offset} is not in {snapshot}")
             self._check_whole(shown, snapshot.starts, f"snapshot {snapshot}", lacking)
-
-    def _fixed(self, reading: Mapping[str, tuple[Entry, ...]]) -> dict[str, tuple[Entry, ...]]:
-        """Entries that were shown of partitions without compaction."""
-        return {partition: found for partition, found in reading.items() if not self._compaction.has(partition)}
+            compacted = {each: end for each, end in snapshot.compacted.items() if each in self._logs}
+            missing = self._before(snapshot.starts, compacted) - shown - lacking
+            _require(not missing, f"compaction took {sorted(missing)}: {snapshot}")
 
     def _shown(self, reading: Mapping[str, tuple[Entry, ...]], where: object) -> set[Place]:
         """The places that were shown, in partitions that are still there."""
@@ -107,15 +106,12 @@ class SnapshotAudit:
                 _require(is_same, f"{partition} has another record than {each}: {where}")
         return shown
 
-    def _lacking(self, shown: set[Place], *, is_held: bool) -> set[Place]:
-        """The committed places that compaction may have taken from a reader. Where a lease held its records, the reader
-        was shown what replaces them."""
+    def _lacking(self, shown: set[Place], at: int) -> set[Place]:
+        """The committed places that compaction may have taken from a log by then, beside those that were shown."""
         return {
             place
             for place in self._decisions.keys() - shown
-            if place[0] in self._logs
-            and self._compaction.may_lack(*place)
-            and not (is_held and shown.isdisjoint(self._compaction.newer(*place)))
+            if place[0] in self._logs and self._compaction.may_lack(*place, at=at)
         }
 
     def _check_whole(
@@ -154,9 +150,9 @@ class SnapshotAudit:
                 del deltas[-1]
             have: set[Place] = set()
             starts: dict[str, int] = {}
-            is_held = True
+            lacking_at = 0
             for delta in deltas:
-                is_held = is_held and delta.is_held
+                lacking_at = max(lacking_at, delta.snapshot.at if delta.snapshot.is_checked else FOR_EVER)
                 where = f"sequence {number}, {delta}"
                 added = self._shown(delta.added, where)
                 _require(not have & added, f"repeated: {have & added}: {where}")
@@ -167,13 +163,13 @@ class SnapshotAudit:
                     if partition in self._partitions
                 }
                 if not delta.snapshot.is_lost:
-                    lacking = self._lacking(have, is_held=is_held)
+                    lacking = self._lacking(have, lacking_at)
                     self._check_whole({place for place in have if place[0] in starts}, starts, where, lacking)
             if number in self._history.caught_up:
                 missing = {
                     place for place in self._decisions.keys() - have if starts.get(place[0], place[1] + 1) <= place[1]
                 }
-                missing -= {place for place in missing if place[0] in self._logs and self._compaction.may_lack(*place)}
+                missing -= self._lacking(have, lacking_at)
                 _require(not missing, f"skipped: {sorted(missing)}: sequence {number}")
 
 

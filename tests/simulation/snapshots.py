@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from msgspec.structs import replace
+
 from coordinator_protocol import cuts
 from coordinator_protocol import snapshots as protocol
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
@@ -87,6 +89,12 @@ class _Reader:
     """It reads `now` as a whole, whatever it has of it."""
     cut: dict[str, int] = field(default_factory=dict)
     """The last cut that it has asked for."""
+    is_checked: bool = True
+    """Whether it asks to be refused what was compacted since a snapshot was taken."""
+
+    def view(self, view: PartitionView) -> PartitionView:
+        """What it keeps of a partition of a snapshot."""
+        return view if self.is_checked else replace(view, compaction=None)
 
     def begin_anew(self) -> None:
         self.before = self.now = None
@@ -121,7 +129,8 @@ class Snapshots:
     def step(self) -> None:
         """Some reader does something."""
         if (len(self._readers) < _READERS_MAX and self._rng.random() < 0.1) or not self._readers:
-            self._readers.append(_Reader(self._next_sequence()))
+            sequence = self._next_sequence()
+            self._readers.append(_Reader(sequence, is_checked=sequence % 4 != 0))
         reader = self._rng.choice(self._readers)
         try:
             self._act(reader)
@@ -180,8 +189,10 @@ class Snapshots:
             starts={text(name): view.start_offset for name, view, _ in snapshot.views},
             ends={text(name): view.end_offset for name, view, _ in snapshot.views},
             last_stable={text(name): head.last_stable_offset for name, _, head in snapshot.views},
+            compacted={text(name): view.compaction.end_offset for name, view, _ in snapshot.views if view.compaction},
+            is_checked=reader.is_checked,
         )
-        views = {text(name): (name, view) for name, view, _ in snapshot.views}
+        views = {text(name): (name, reader.view(view)) for name, view, _ in snapshot.views}
         for name, view in views.values():
             self._passing.copy(name, view)
         until = self._world.clock.monotonic_ms() + lease_ms if lease_ms else None
@@ -289,7 +300,7 @@ class Snapshots:
             seen.readings.append(shown)
             seen.is_held.append(self._is_held(reader.now))
         if not reader.is_rereading:
-            self._history.deltas.append(ShownDelta(reader.number, self._now(), seen, shown, self._is_held(reader.now)))
+            self._history.deltas.append(ShownDelta(reader.number, self._now(), seen, shown))
             if self._rng.random() < 0.5:
                 reader.is_rereading = True
                 self._plan(reader)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
+from coordinator_client.errors import Rejected
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.snapshots import CompactionProgress, SnapshotFilter
 from pyspark_txnlog.bounds import FROM_EARLIEST, TO_LATEST, InvalidOption, Position
 from pyspark_txnlog.options import SourceOptions, Topics
 from pyspark_txnlog.read.ranges import DataLoss, OffsetRange, Positions, plan_ranges
+from pyspark_txnlog.read.reading import advised
 
 TOPIC_ID = bytes(16)
 
@@ -46,6 +52,25 @@ def bounds(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
 
 def test_a_read_goes_from_the_first_offset_there_is_to_the_end() -> None:
     assert bounds(plan_ranges(options(), positions((0, 10), (5, 5), (7, 20)))) == [(0, 0, 10), (1, 5, 5), (2, 7, 20)]
+
+
+def test_a_batch_read_carries_the_progress_of_compaction() -> None:
+    (found,) = positions((0, 10))
+    snapped = replace(found, excluded={1: 4}, compaction=CompactionProgress(9, 2))
+    (planned,) = plan_ranges(options(), [snapped])
+    assert planned.shown == SnapshotFilter({1: 4}, compaction=CompactionProgress(9, 2))
+
+
+def test_a_snapshot_of_which_records_are_gone_is_to_be_taken_anew() -> None:
+    (found,) = positions((0, 10))
+    (planned,) = plan_ranges(options(), [replace(found, excluded={})])
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        raise Rejected(ErrorCode.OFFSET_OUT_OF_RANGE, ErrorClass.REJECTED, "compacted")
+        yield
+
+    with pytest.raises(Rejected, match="Load the DataFrame again"):
+        list(advised(planned, rows()))
 
 
 def test_offsets_can_be_chosen_for_each_partition() -> None:

@@ -1490,8 +1490,8 @@ class FetchPartition(_message.Message):
         """Filter of a snapshot that the range belongs to. The range may go beyond the last stable offset, and shows the
         records that the filter leaves. Requires end_offset (SnapshotPartition.end_offset, or an offset before it) and
         end_epoch (its leader_epoch). Records that the filter hides are not counted as hidden. A partition whose records
-        were deleted before they were read has OFFSET_OUT_OF_RANGE. A partition whose log lost them (a restore) has the
-        same, with `diverging`. INVALID_REQUEST with `raw`, or with READ_UNCOMMITTED.
+        were deleted or compacted before they were read has OFFSET_OUT_OF_RANGE. A partition whose log lost them (a
+        restore) has the same, with `diverging`. INVALID_REQUEST with `raw`, or with READ_UNCOMMITTED.
         """
 
     def __init__(
@@ -1540,6 +1540,7 @@ class SnapshotFilter(_message.Message):
     PRODUCER_IDS_FIELD_NUMBER: _builtins.int
     FIRST_OFFSETS_FIELD_NUMBER: _builtins.int
     ONLY_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
     only: _builtins.bool
     """False: hide the selected batches; TakeSnapshot returns this. True: show only the selected batches. True is for the
     difference of two snapshots below the end of the earlier one: select the transactions that only the earlier one's
@@ -1555,20 +1556,57 @@ class SnapshotFilter(_message.Message):
     def first_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One offset for each of producer_ids, in the same order; another number of them is INVALID_REQUEST."""
 
+    @_builtins.property
+    def compaction(self) -> Global___CompactionProgress:
+        """Progress of compaction when the snapshot was taken; TakeSnapshot returns it. If compaction has gone on since, in
+        offsets from the beginning of the range on, the partition has OFFSET_OUT_OF_RANGE. For the difference of two
+        snapshots: that of the later one. Absent: not checked. The reader may then be shown fewer records, also of one
+        transaction: those that a newer record of their key has replaced, in or behind the snapshot, may be gone.
+        """
+
     def __init__(
         self,
         *,
         producer_ids: _abc.Iterable[_builtins.int] | None = ...,
         first_offsets: _abc.Iterable[_builtins.int] | None = ...,
         only: _builtins.bool = ...,
+        compaction: Global___CompactionProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compaction", b"compaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offsets", b"first_offsets", "only", b"only", "producer_ids", b"producer_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction", b"compaction", "first_offsets", b"first_offsets", "only", b"only", "producer_ids", b"producer_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotFilter: _TypeAlias = SnapshotFilter  # noqa: Y015
+
+@_typing.final
+class CompactionProgress(_message.Message):
+    """Progress of compaction in a partition. It goes over a log in passes, and takes away records that a newer record of
+    their key replaces before the end of the pass.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    end_offset: _builtins.int
+    """End of the newest pass, under way or finished; 0 without one."""
+    position: _builtins.int
+    """Offset that it has come to: end_offset, once it has finished."""
+    def __init__(
+        self,
+        *,
+        end_offset: _builtins.int = ...,
+        position: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "position", b"position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactionProgress: _TypeAlias = CompactionProgress  # noqa: Y015
 
 @_typing.final
 class FetchResponse(_message.Message):
@@ -1627,7 +1665,8 @@ class FetchResult(_message.Message):
     BATCHES_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """- OFFSET_OUT_OF_RANGE if fetch_offset is below log_start_offset or above high_watermark, or with `diverging`. The
-      class is REJECTED: choose another offset, the log start or the end (ListOffsets), as the application wants.
+      class is REJECTED: choose another offset, the log start or the end (ListOffsets), as the application wants. Also
+      for a snapshot whose records were compacted (SnapshotFilter.compaction): take another one, with a lease.
     - FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: see FetchPartition.current_leader_epoch.
     - CORRUPT_MESSAGE if the stored data at fetch_offset is damaged: fetching it again cannot help. It is an error of
       this partition alone, and comes only if nothing before the damage is left to return. error_message says what is
@@ -2126,7 +2165,7 @@ class MeasureQuery(_message.Message):
     """
     @_builtins.property
     def snapshot(self) -> Global___SnapshotFilter:
-        """As FetchPartition.snapshot: measures the records that a reader of that range gets."""
+        """As FetchPartition.snapshot: measures the records that a reader of that range gets, or refuses as it would be."""
 
     def __init__(
         self,
@@ -2439,8 +2478,9 @@ class TakeSnapshotRequest(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
     lease_ms: _builtins.int
-    """Lease: time for which retention and DeleteRecords keep the records, 1 to 3,600,000 ms; RenewSnapshot extends it. 0:
-    no lease. A lease ends with the server; after that the snapshot can be read as long as its records exist.
+    """Lease: time for which retention, compaction and DeleteRecords keep the records, 1 to 3,600,000 ms; RenewSnapshot
+    extends it. 0: no lease. A lease ends with the server; after that the snapshot can be read as long as all of its
+    records exist.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...

@@ -232,9 +232,13 @@ class LogServiceServicer(object):
     def TakeSnapshot(self, request, context):
         """Takes a view of several partitions at one moment, which shows every transaction in all of them or in none. A vector
         of last stable offsets does not do that. It waits for no open transaction, and reading it again returns the same
-        records. Transactions that one decision ends together (one csn) are shown together. Read it with Fetch, and plan
-        ranges of about as many bytes with MeasureRecords, both with SnapshotFilter. Needs the permissions read and
-        snapshot on each topic.
+        records, or OFFSET_OUT_OF_RANGE where some are gone. A lease keeps them. Transactions that one decision ends
+        together (one csn) are shown together. Read it with Fetch, and plan ranges of about as many bytes with
+        MeasureRecords, both with SnapshotFilter. Needs the permissions read and snapshot on each topic.
+
+        Of a compacted topic, a snapshot shows what compaction had left when it was taken: the newest record of each key at
+        least (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a transaction may
+        lack records before that offset, in any of its partitions. The snapshot shows what replaced each of them.
 
         Refused as a whole:
         - TOPIC_AUTHORIZATION_FAILED.
@@ -258,7 +262,7 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseSnapshot(self, request, context):
-        """Ends the lease of a snapshot, so that retention may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+        """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
         Needs the permission snapshot on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -80,9 +80,13 @@ class LogServiceStub:
     TakeSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]
     """Takes a view of several partitions at one moment, which shows every transaction in all of them or in none. A vector
     of last stable offsets does not do that. It waits for no open transaction, and reading it again returns the same
-    records. Transactions that one decision ends together (one csn) are shown together. Read it with Fetch, and plan
-    ranges of about as many bytes with MeasureRecords, both with SnapshotFilter. Needs the permissions read and
-    snapshot on each topic.
+    records, or OFFSET_OUT_OF_RANGE where some are gone. A lease keeps them. Transactions that one decision ends
+    together (one csn) are shown together. Read it with Fetch, and plan ranges of about as many bytes with
+    MeasureRecords, both with SnapshotFilter. Needs the permissions read and snapshot on each topic.
+
+    Of a compacted topic, a snapshot shows what compaction had left when it was taken: the newest record of each key at
+    least (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a transaction may
+    lack records before that offset, in any of its partitions. The snapshot shows what replaced each of them.
 
     Refused as a whole:
     - TOPIC_AUTHORIZATION_FAILED.
@@ -98,7 +102,7 @@ class LogServiceStub:
     records that remain can still be read. Needs the permission snapshot on each topic.
     """
     ReleaseSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]
-    """Ends the lease of a snapshot, so that retention may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+    """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
     Needs the permission snapshot on each topic.
     """
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
@@ -169,9 +173,13 @@ class LogServiceAsyncStub(LogServiceStub):
     TakeSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]  # type: ignore[assignment]
     """Takes a view of several partitions at one moment, which shows every transaction in all of them or in none. A vector
     of last stable offsets does not do that. It waits for no open transaction, and reading it again returns the same
-    records. Transactions that one decision ends together (one csn) are shown together. Read it with Fetch, and plan
-    ranges of about as many bytes with MeasureRecords, both with SnapshotFilter. Needs the permissions read and
-    snapshot on each topic.
+    records, or OFFSET_OUT_OF_RANGE where some are gone. A lease keeps them. Transactions that one decision ends
+    together (one csn) are shown together. Read it with Fetch, and plan ranges of about as many bytes with
+    MeasureRecords, both with SnapshotFilter. Needs the permissions read and snapshot on each topic.
+
+    Of a compacted topic, a snapshot shows what compaction had left when it was taken: the newest record of each key at
+    least (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a transaction may
+    lack records before that offset, in any of its partitions. The snapshot shows what replaced each of them.
 
     Refused as a whole:
     - TOPIC_AUTHORIZATION_FAILED.
@@ -187,7 +195,7 @@ class LogServiceAsyncStub(LogServiceStub):
     records that remain can still be read. Needs the permission snapshot on each topic.
     """
     ReleaseSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]  # type: ignore[assignment]
-    """Ends the lease of a snapshot, so that retention may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+    """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
     Needs the permission snapshot on each topic.
     """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
@@ -333,9 +341,13 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_log_pb2.TakeSnapshotResponse, _abc.Awaitable[_log_pb2.TakeSnapshotResponse]]:
         """Takes a view of several partitions at one moment, which shows every transaction in all of them or in none. A vector
         of last stable offsets does not do that. It waits for no open transaction, and reading it again returns the same
-        records. Transactions that one decision ends together (one csn) are shown together. Read it with Fetch, and plan
-        ranges of about as many bytes with MeasureRecords, both with SnapshotFilter. Needs the permissions read and
-        snapshot on each topic.
+        records, or OFFSET_OUT_OF_RANGE where some are gone. A lease keeps them. Transactions that one decision ends
+        together (one csn) are shown together. Read it with Fetch, and plan ranges of about as many bytes with
+        MeasureRecords, both with SnapshotFilter. Needs the permissions read and snapshot on each topic.
+
+        Of a compacted topic, a snapshot shows what compaction had left when it was taken: the newest record of each key at
+        least (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a transaction may
+        lack records before that offset, in any of its partitions. The snapshot shows what replaced each of them.
 
         Refused as a whole:
         - TOPIC_AUTHORIZATION_FAILED.
@@ -363,7 +375,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.ReleaseSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ReleaseSnapshotResponse, _abc.Awaitable[_log_pb2.ReleaseSnapshotResponse]]:
-        """Ends the lease of a snapshot, so that retention may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+        """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
         Needs the permission snapshot on each topic.
         """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.snapshots import SnapshotFilter
+from coordinator_protocol.snapshots import CompactionProgress, SnapshotFilter
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, PartitionName
 from partition_log.snapshots import LeasedSnapshot, ReleaseSnapshot, RenewSnapshot, SnapshotService, TakeSnapshot
@@ -51,7 +51,12 @@ def filter_of(message: log_pb2.SnapshotFilter) -> SnapshotFilter:
     first_of = dict(zip(producer_ids, first_offsets, strict=True))
     if len(first_of) != len(producer_ids):
         raise Refused(ErrorCode.INVALID_REQUEST, "the snapshot filter names a producer id twice")
-    return SnapshotFilter(only=first_of) if message.only else SnapshotFilter(first_of)
+    compaction = None
+    if message.HasField("compaction"):
+        compaction = CompactionProgress(message.compaction.end_offset, message.compaction.position)
+    if message.only:
+        return SnapshotFilter(only=first_of, compaction=compaction)
+    return SnapshotFilter(first_of, compaction=compaction)
 
 
 def take_snapshot_response(snapshot: LeasedSnapshot) -> log_pb2.TakeSnapshotResponse:
@@ -71,4 +76,6 @@ def take_snapshot_response(snapshot: LeasedSnapshot) -> log_pb2.TakeSnapshotResp
         # turn.
         partition.shown.producer_ids.extend(list(view.excluded))
         partition.shown.first_offsets.extend(list(view.excluded.values()))
+        if view.compaction is not None:
+            partition.shown.compaction.CopyFrom(log_pb2.CompactionProgress(**view.compaction._asdict()))
     return response

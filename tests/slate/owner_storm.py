@@ -18,13 +18,13 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from coordinator_client import Admin
+from coordinator_client import Admin, read
 from tests.harness import forked
 from tests.harness.object_store import ObjectServer
 from tests.harness.store_weather import Weather
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tests.slate.spark_copy import SparkCopy
 
 LEASE_TTL_MS: Final = 10_000
+_EVIDENCE_LINES_MAX: Final = 40
+_ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 _KINDS: Final = ("kafka", "sdk", "stub")
 
 
@@ -94,7 +96,11 @@ def run(directory: Path, plan: Plan) -> str:
         command = program("read", storm.kafka, *(each.told[0].group for each in clients[:1]))
         shown = forked.run(command, stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT)
         found = json.loads(shown.stdout)
-        check_readers(storm, found["values"], found["offsets"], ended_min=plan.faults)
+        try:
+            check_readers(storm, found["values"], found["offsets"], ended_min=plan.faults)
+        except AssertionError as wrong:
+            wrong.add_note(_evidence(clients, pair.address, {each for part in found["values"] for each in part}))
+            raise
         return _account(plan, clients, pair, objects, copy)
 
 
@@ -108,6 +114,31 @@ def _copy(address: str, directory: Path, stack: ExitStack) -> SparkCopy:
     copy.start()
     stack.callback(copy.kill)
     return copy
+
+
+def _evidence(clients: Sequence[Client], address: str, by_consumer: Set[str]) -> str:
+    """Return what readers of both kinds find of the records that a Kafka consumer lacks."""
+    committed, all_records = (
+        {(each.value or b"").decode(): (each.partition, each.offset) for each in read(TOPIC, address, isolation=level)}
+        for level in ("read_committed", "read_uncommitted")
+    )
+    with Admin(address) as admin:
+        is_open = [each.transactional_id for each in admin.list_transactions() if each.state not in _ENDED]
+    lines = [f"open transactions: {is_open}", f"ends: {_ends(all_records)}, committed: {_ends(committed)}"]
+    for client in clients:
+        for number, told in enumerate(client.told, 1):
+            lacking = [value for value in told.values if value not in by_consumer]
+            if told.fate == "committed" and lacking:
+                places = {value: (committed.get(value), all_records.get(value)) for value in told.values}
+                lines.append(f"{number} of {len(client.told)} of {client.transactional_id}: committed, all: {places}")
+    return "\n".join(lines[:_EVIDENCE_LINES_MAX])
+
+
+def _ends(places: Mapping[str, tuple[int, int]]) -> dict[int, int]:
+    """Return the last offset of each partition."""
+    return {
+        partition: max(offset for at, offset in places.values() if at == partition) for partition in range(PARTITIONS)
+    }
 
 
 def _account(plan: Plan, clients: Sequence[Client], pair: Pair, objects: ObjectServer, copy: SparkCopy | None) -> str:

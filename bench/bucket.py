@@ -241,9 +241,7 @@ _ENDED: Final = "txn_coordinator_completed_total"
 
 
 def _objects(stack: ExitStack, delay_s: float) -> ObjectServer:
-    objects = stack.enter_context(ObjectServer())
-    objects.wall_seconds = None
-    objects.delay_seconds = dict.fromkeys(("PUT", "GET", "HEAD", "DELETE"), delay_s)
+    objects = stack.enter_context(ObjectServer(wall_seconds=None, delay_s=delay_s))
     os.environ.update(objects.environment())
     return objects
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from bench.arena import WITH_FRONT, Arena
 from bench.kafka.settings import PROFILES
 from bench.programs import load_command, output_of
+from bench.results import Cleaning
 from bench.scale import FULL
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ def _broker(arena: Arena) -> Iterator[tuple[KafkaServer, Path]]:
 
 def _cleaning(
     server: KafkaServer, data_dir: Path, size_bytes: int, value_bytes: int, topic_settings: dict[str, str]
-) -> Mapping[str, float]:
-    """Return the fields of `bench.load.cleaning.Cleaning`. Raises: CannotRun, LoadFailed."""
+) -> Cleaning:
+    """Measure once. Raises: CannotRun, LoadFailed."""
     records = size_bytes // value_bytes
     settings = {
         "bootstrap": server.bootstrap,
@@ -96,14 +97,14 @@ def _cleaning(
         "topic_settings": topic_settings,
     }
     command, environment = load_command("cleaning", settings, server.toolchain.librdkafka())
-    found: Mapping[str, float] = json.loads(output_of(command, "the load program cleaning", environment))
-    return found
+    return Cleaning(**json.loads(output_of(command, "the load program cleaning", environment)))
 
 
-def _columns(seen: Mapping[str, float]) -> list[str]:
-    times = (f"{kind}_p99_ms{when}" for kind in ("commit", "read") for when in ("_before", ""))
-    sizes = [f"{seen[name]:,.0f}" for name in ("mib_before", "mib_left")]
-    return [*sizes, f"{seen['took_s']:.1f}", *(f"{seen[name]:.2f}" for name in times)]
+def _columns(seen: Cleaning) -> list[str]:
+    commits = seen.commit_p99_ms_before, seen.commit_p99_ms
+    reads = seen.read_p99_ms_before, seen.read_p99_ms
+    sizes = [f"{size:,.0f}" for size in (seen.mib_before, seen.mib_left)]
+    return [*sizes, f"{seen.took_s:.1f}", *(f"{each:.2f}" for each in (*commits, *reads))]
 
 
 def _say(line: str) -> None:

@@ -93,6 +93,20 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """Time and room of a compaction, and the 99th percentiles of commits and reads elsewhere (`bench.cleaner`)."""
+
+    mib_before: float
+    mib_left: float
+    took_s: float
+    """Time from the change of the settings until the directory is small."""
+    commit_p99_ms_before: float
+    commit_p99_ms: float
+    read_p99_ms_before: float
+    read_p99_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """All runs of one contender in one row."""
 
@@ -150,8 +164,8 @@ def rivals(result: Result, results: Iterable[Result]) -> list[Result]:
     return [each for each in results if each.side is Side.KAFKA and (each.case, each.row) == place]
 
 
-def as_fields(run: Run) -> dict[str, object]:
-    """Return the fields of a run that a load program prints."""
+def as_fields(run: Run | Cleaning) -> dict[str, object]:
+    """Return the fields of a measurement that a load program prints."""
     return {name: value for name, value in asdict(run).items() if value not in (None, "")}
 
 

@@ -20,7 +20,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_partitions
 from coordinator_protocol.snapshots import PartitionView
 from coordinator_runtime.decision import CATALOG_KEY, once_durable
-from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
@@ -129,13 +129,18 @@ class SnapshotService:
     def _once_compacted(
         self, found: Sequence[tuple[PlacedPartition, PartitionHead]], snapshot: LeasedSnapshot
     ) -> Pending[LeasedSnapshot]:
-        reply = settled(snapshot)
-        for placed, head in found:
-            shard: LogShard = self._runtime.shard(placed.shard)
-            if shard.compaction_to_be(placed.ref.ordinal) is not head.compaction:
-                durable = self._runtime.write(once_durable(placed.shard, snapshot), is_urgent=True)
-                reply = reply.then(lambda _snapshot, durable=durable: durable)
-        return reply
+        """Return the reply once all changes by compaction that it shows are durable."""
+        unwritten = [
+            placed.shard
+            for placed, head in found
+            if self._shard(placed).compaction_to_be(placed.ref.ordinal) is not head.compaction
+        ]
+        written = [self._runtime.write(once_durable(key), is_urgent=True) for key in unwritten]
+        return all_of(written).map(lambda _written: snapshot) if written else settled(snapshot)
+
+    def _shard(self, placed: PlacedPartition) -> LogShard:
+        shard: LogShard = self._runtime.shard(placed.shard)
+        return shard
 
     def _views(
         self, found: Sequence[tuple[PlacedPartition, PartitionHead]], *, is_held: bool
@@ -150,7 +155,7 @@ class SnapshotService:
         views = []
         for placed, head in found:
             ordinal = placed.ref.ordinal
-            shard: LogShard = self._runtime.shard(placed.shard)
+            shard = self._shard(placed)
             excluded = shard.durable_exclusions(ordinal, [*anywhere, *by_ordinal.get(ordinal, ())])
             start_offset = shard.log_start_to_be(ordinal)
             if is_held:

@@ -42,9 +42,8 @@ class PairSubject:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            bucket = stack.enter_context(ObjectServer())
             # Its objects have the time of this machine. The servers inherit the way to it.
-            bucket.wall_seconds = None
+            bucket = stack.enter_context(ObjectServer(wall_seconds=None))
             os.environ.update(bucket.environment())
             stack.enter_context(self._runner)
             for each in (self._serving, self._waiting):

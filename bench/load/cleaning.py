@@ -1,7 +1,7 @@
 """Compaction of a topic, as a Kafka client sees it: fill the topic, let it be compacted, and commit and read elsewhere
 meanwhile.
 
-It runs in an environment of its own, so it imports nothing else of the project.
+It runs in an environment of its own, so it imports only the values of measurements.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it imports 
     ConfigResource,
     NewTopic,
 )
+
+from bench.results import Cleaning
 
 _FULL: Final = "full"
 _OTHER: Final = "other"
@@ -56,20 +58,6 @@ class Load:
     keys: int
     topic_settings: dict[str, str]
     """Settings of the topic from the beginning."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaning:
-    """Result of the load."""
-
-    mib_before: float
-    mib_left: float
-    took_s: float
-    """Time from the change of the settings until the directory is small."""
-    commit_p99_ms_before: float
-    commit_p99_ms: float
-    read_p99_ms_before: float
-    read_p99_ms: float
 
 
 def measure(load: Load) -> Cleaning:

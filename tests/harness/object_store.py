@@ -70,11 +70,14 @@ class _Answered:
 class ObjectServer:
     """The store. All of its state belongs to its loop, except what a test sets between two requests."""
 
-    def __init__(self, wall_seconds: float = 1_800_000_000.0, host: str = "127.0.0.1") -> None:
-        """`host`: the address to serve at; 0.0.0.0 for all addresses of this machine."""
+    def __init__(
+        self, wall_seconds: float | None = 1_800_000_000.0, host: str = "127.0.0.1", delay_s: float = 0.0
+    ) -> None:
+        """`host`: the address to serve at; 0.0.0.0 for all addresses of this machine. `delay_s`: delay of all
+        answers."""
         self.objects: dict[str, StoredObject] = {}
         self.requests: Counter[str] = Counter()
-        self.delay_seconds: dict[str, float] = {}
+        self.delay_seconds = dict.fromkeys(("PUT", "GET", "HEAD", "DELETE"), delay_s)
         """Delay of the answers by method."""
         self.fail_next: dict[str, int] = {}
         """Number of the next requests, by method, that get the status 500 and do nothing."""

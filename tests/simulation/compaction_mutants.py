@@ -7,7 +7,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from coordinator_runtime.decision import Decision
-from coordinator_runtime.pending import Pending, settled
 from partition_log import fetch
 from partition_log import shard as log_shard
 from partition_log.compaction import passes, payloads
@@ -15,7 +14,6 @@ from partition_log.compaction.chunks import LeftIndex
 from partition_log.compaction.rules import Survivors
 from partition_log.compaction_steps import CompactionStep
 from partition_log.shard import LogShard
-from partition_log.snapshots import LeasedSnapshot, SnapshotService
 from partition_log.state import PartitionHead
 from tests.simulation.mutant import Mutant
 
@@ -78,10 +76,6 @@ def heed_no_lease(decide: Any, shard: LogShard, *args: Any) -> Decision:
         shard._leases = leases
 
 
-def answer_at_once(_once_compacted: Any, _service: Any, _found: Any, snapshot: LeasedSnapshot) -> Pending[Any]:
-    return settled(snapshot)
-
-
 def show_what_is_left(_check: Any, *_asked: Any) -> bool:
     return True
 
@@ -138,12 +132,6 @@ COMPACTION: Final = (
         "show_what_is_left",
         "a snapshot that was compacted since is read, with fewer records",
         ((fetch, "check_as_taken", show_what_is_left), (fetch, "is_as_taken", show_what_is_left)),
-        _COMPACTING | {"snapshot_weight": 30.0, "steps": 600},
-    ),
-    Mutant(
-        "read_before_a_step_is_durable",
-        "rows that a step takes are shown to the first reader of a snapshot alone",
-        ((SnapshotService, "_once_compacted", answer_at_once),),
         _COMPACTING | {"snapshot_weight": 30.0, "steps": 600},
     ),
     Mutant(

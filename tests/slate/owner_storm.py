@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from coordinator_client import Admin, read
+from coordinator_client.clock import SystemClock
 from tests.harness import forked
 from tests.harness.object_store import ObjectServer
 from tests.harness.store_weather import Weather
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 LEASE_TTL_MS: Final = 10_000
 _EVIDENCE_LINES_MAX: Final = 40
 _ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+_LOOK_MS: Final = 1_000
 _KINDS: Final = ("kafka", "sdk", "stub")
 
 
@@ -70,6 +72,14 @@ class OwnerStorm(Storm):
         for client in self.clients:
             client.start(self)
         return self
+
+    def calm(self) -> None:
+        """Let all clients end. Returns once no transaction is open, so that readers see everything."""
+        super().calm()
+        with Admin(self._pair.address) as admin:
+            while open_ids := _open_ids(admin):
+                print(f"left open: {open_ids}", flush=True)
+                SystemClock().pause(_LOOK_MS)
 
     def strike(self, faults: Sequence[str]) -> None:
         """Let the owner suffer these faults."""
@@ -123,7 +133,7 @@ def _evidence(clients: Sequence[Client], address: str, by_consumer: Set[str]) ->
         for level in ("read_committed", "read_uncommitted")
     )
     with Admin(address) as admin:
-        is_open = [each.transactional_id for each in admin.list_transactions() if each.state not in _ENDED]
+        is_open = _open_ids(admin)
     lines = [f"open transactions: {is_open}", f"ends: {_ends(all_records)}, committed: {_ends(committed)}"]
     for client in clients:
         for number, told in enumerate(client.told, 1):
@@ -132,6 +142,11 @@ def _evidence(clients: Sequence[Client], address: str, by_consumer: Set[str]) ->
                 places = {value: (committed.get(value), all_records.get(value)) for value in told.values}
                 lines.append(f"{number} of {len(client.told)} of {client.transactional_id}: committed, all: {places}")
     return "\n".join(lines[:_EVIDENCE_LINES_MAX])
+
+
+def _open_ids(admin: Admin) -> list[str]:
+    """Return the transactional ids whose transactions have not ended. Producers that gave up leave one."""
+    return [each.transactional_id for each in admin.list_transactions() if each.state not in _ENDED]
 
 
 def _ends(places: Mapping[str, tuple[int, int]]) -> dict[int, int]:

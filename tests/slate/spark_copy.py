@@ -62,7 +62,4 @@ class SparkCopy:
         while not self._is_over:
             self.run_count += 1
             self._running = Running([*self._command, *FOLLOWING])
-            for _line in self._running.said:
-                if self._is_over:
-                    break
             self._running.process.communicate()

@@ -70,7 +70,7 @@ class Member(ABC):
     rpc: Any
 
     def __init__(self, group_id: str, member_id: str) -> None:
-        self._group_id, self._member_id = group_id, member_id
+        self.group_id, self._member_id = group_id, member_id
         self._epoch = 0
         self._owned: Any = None
         """Assignment or tasks to report with the next heartbeat; None = nothing to report."""
@@ -96,7 +96,7 @@ class Consumer(Member):
 
     def request(self) -> group.ConsumerGroupHeartbeatRequest:
         request = group.ConsumerGroupHeartbeatRequest(
-            group_id=self._group_id, member_id=self._member_id, member_epoch=self._epoch, topic_partitions=self._owned
+            group_id=self.group_id, member_id=self._member_id, member_epoch=self._epoch, topic_partitions=self._owned
         )
         if not self._epoch:
             request.subscribed_topic_names.names.append(TOPIC)
@@ -111,7 +111,7 @@ class _Streams(Member):
 
     def request(self) -> group.StreamsGroupHeartbeatRequest:
         request = group.StreamsGroupHeartbeatRequest(
-            group_id=self._group_id, member_id=self._member_id, member_epoch=self._epoch, owned_tasks=self._owned
+            group_id=self.group_id, member_id=self._member_id, member_epoch=self._epoch, owned_tasks=self._owned
         )
         if not self._epoch:
             changelog = group.StreamsInternalTopic(name=_CHANGELOG)

@@ -28,7 +28,7 @@ class Curve:
     title: str
     unit: str
     subject: str
-    """What the points were measured at."""
+    """Server that the points were measured at."""
     points: list[Point] = field(default_factory=list)
     ended: str = ""
     """Reason for the end of a curve before its last point; empty if it has all."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bench.curves.growths.appending import create
 from bench.curves.growths.growth import Growth, Place, ask_all
@@ -11,6 +12,10 @@ from bench.epoch_heartbeats import TOPIC, Consumer
 from bench.load.stubs import checked, open_channel
 from bench.results import LoadFailed
 from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1.group_pb2_grpc import GroupServiceStub
+
+if TYPE_CHECKING:
+    from coordinator_api.v1.group_pb2_grpc import GroupServiceAsyncStub
 
 _LONG_MS: Final = 3_600_000
 PATIENT: Final = (
@@ -20,7 +25,8 @@ PATIENT: Final = (
 """Settings by which members stay without heartbeats while others join and a point is measured."""
 _GROUP_PARTITIONS: Final = 3
 _MEMBER_PARTITIONS: Final = 1_000
-_ROUNDS_MAX: Final = 30
+_ROUNDS_MAX: Final = 200
+_PAUSE_S: Final = 0.05
 
 
 class Groups(Growth):
@@ -56,7 +62,7 @@ class Members(Growth):
 
 
 async def settle(endpoint: str, members: Sequence[Consumer]) -> None:
-    """Send heartbeats of all members until no answer has anything new. Raises: LoadFailed, Refusal."""
+    """Send heartbeats of all members until no answer has anything new and the last group is stable. Raises: LoadFailed, Refusal."""
     for _round in range(_ROUNDS_MAX):
         answered = iter(members)
         await ask_all(
@@ -67,8 +73,20 @@ async def settle(endpoint: str, members: Sequence[Consumer]) -> None:
             ),
         )
         if not any(member.is_changed for member in members):
-            return
+            if await _is_stable(endpoint, members[-1].group_id):
+                return
+            await asyncio.sleep(_PAUSE_S)
     raise LoadFailed("the groups do not settle")
+
+
+async def _is_stable(endpoint: str, group_id: str) -> bool:
+    """Return False while the target of a group is computed: heartbeats bring nothing new meanwhile."""
+    async with open_channel(endpoint) as channel:
+        groups: GroupServiceAsyncStub = GroupServiceStub(channel)
+        described = checked(
+            await groups.ConsumerGroupDescribe(group.ConsumerGroupDescribeRequest(group_ids=[group_id]))
+        )
+    return checked(described.groups[0]).group_state == "Stable"
 
 
 async def _create(place: Place, partitions: int) -> None:

@@ -36,7 +36,7 @@ _PRELOADED: Final = (
     "coordinator_server.kafka_front.listeners",
 )
 _INSTALLED: Final = tuple(sys.path[1:])
-"""Search path of modules for any program of this interpreter."""
+"""Path of modules that every program of this interpreter has."""
 _STDERR: Final = 2
 _DIES_WITH_PARENT: Final = 1
 """PR_SET_PDEATHSIG of prctl(2)."""

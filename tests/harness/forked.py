@@ -62,10 +62,6 @@ class ForkServer:
             )
 
     @property
-    def process_id(self) -> int:
-        return self._process.pid
-
-    @property
     def is_running(self) -> bool:
         return self._process.poll() is None
 
@@ -79,7 +75,7 @@ class ForkServer:
         return process_id
 
     def reap(self, process_id: int) -> tuple[int, int]:
-        """Result of `os.waitpid(process_id, os.WNOHANG)` for a child."""
+        """Return the result of `os.waitpid(process_id, os.WNOHANG)` in the server."""
         ended, status = self._ask({"reap": process_id})
         return ended, status
 

@@ -30,6 +30,7 @@ from tests.harness.one_by_one import OneByOne
 from tests.harness.patience import DEADLINE_SECONDS, looks, until
 from tests.harness.server_process import ServerProcess
 from tests.harness.transports import wanted_transport
+from tests.server.test_grpc_transport import at_full_speed
 
 HOST = "127.0.0.1"
 UNARY = "/a.B/Unary"
@@ -53,8 +54,7 @@ ANSWERS_GROWTH_MIB_MAX = 2 * 256 + 150
 
 @asynccontextmanager
 async def serving(options: TransportOptions) -> AsyncIterator[tuple[ServerTransport, int, list[CallContext]]]:
-    # The long target has the loop's debug mode, which notes where each of many thousands of callbacks came from.
-    asyncio.get_running_loop().set_debug(False)
+    at_full_speed()
     calls: list[CallContext] = []
 
     def handle(_method: str, _body: bytes, context: CallContext) -> Pending[bytes]:

@@ -37,7 +37,7 @@ WAITS = "import sys; print(flush=True); sys.stdin.read()"
 
 
 def both(words: Sequence[str | Path], **options: object) -> list[subprocess.CompletedProcess[str]]:
-    """Results of the program, forked and started."""
+    """Results of the program as a fork and as a new process."""
     options |= {"capture_output": True, "text": True}
     return [forked.run(words, **options), subprocess.run(words, check=False, **options)]  # type: ignore[call-overload]
 

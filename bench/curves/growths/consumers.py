@@ -62,8 +62,9 @@ class Members(Growth):
 
 
 async def settle(endpoint: str, members: Sequence[Consumer]) -> None:
-    """Send heartbeats of all members until no answer has anything new and the last group is stable. Raises: LoadFailed,
-    Refusal."""
+    """Send heartbeats of all members until no answer has anything new and the last group is stable.
+
+    Raises: LoadFailed, Refusal."""
     for _round in range(_ROUNDS_MAX):
         answered = iter(members)
         await ask_all(

@@ -205,7 +205,8 @@ class Fetcher:
         )
         if item.end_epoch is not None and item.end_offset is not None:
             check_range(head, item.end_offset, item.end_epoch)
-        check_as_taken(head.compaction, item.shown, read.next_offset)
+        if item.shown is not None:
+            check_as_taken(head.compaction, item.shown, read.next_offset)
         if not head.log_start_offset <= read.next_offset <= head.log_end_offset:
             raise _out_of_range(read.next_offset, head)
         if read.fetch_offset < head.log_start_offset:
@@ -213,8 +214,9 @@ class Fetcher:
             # transactions.
             read.is_cut = True
             return None
-        # As above: wait until the step of the pass is durable, too.
-        return head if is_as_taken(shard.compaction_to_be(ordinal), item.shown, read.next_offset) else None
+        if item.shown is None or is_as_taken(shard.compaction_to_be(ordinal), item.shown, read.next_offset):
+            return head
+        return None  # as above: wait until the step of the pass is durable, too
 
     def _wait(self, fetch: FetchInProgress) -> None:
         if not self.waiting_fetches:

@@ -73,8 +73,8 @@ def _advance_all(steps: Sequence[ReadStep], budget: ReadBudget, rows: StoreReads
 
 
 def _was_removed(step: ReadStep, runtime: Runtime) -> bool:
-    """True if records that the step may have read are being removed, or were compacted since their snapshot was taken,
-    so that some may have been missing."""
+    """True if the step may have missed records. They are being removed, or were compacted since their snapshot was
+    taken."""
     placed = step.position.placed
     shard: LogShard | None = runtime.table.find(placed.shard)
     head = None if shard is None else shard.durable_head(placed.ref.ordinal)

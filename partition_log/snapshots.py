@@ -89,7 +89,7 @@ class SnapshotService:
         self._authorizer = authorizer
 
     def take(self, command: TakeSnapshot, context: CallContext) -> Pending[LeasedSnapshot]:
-        """Take a snapshot of all of these partitions at this moment, with every transaction in all of them or in none.
+        """Take a snapshot of all of these partitions at this moment. Each transaction is in all of them or in none.
         The caller needs READ and SNAPSHOT on each topic.
 
         Refused as a whole, by an exception or by the Pending:
@@ -100,8 +100,8 @@ class SnapshotService:
         - COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR: not all of the transaction coordinator serves
         - COORDINATOR_LOAD_IN_PROGRESS also for a forgotten producer (`rules.exclusions`)
 
-        If a step of a pass of compaction is being written, the answer waits: the rows that go with it must be gone
-        before the first read."""
+        While a step of compaction is being written, the answer waits. The rows that go with it must be gone before the
+        first read."""
         check_partitions(command.names)
         if not command.names:
             raise Refused(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one partition: name them")

@@ -8,8 +8,8 @@ from partition_log.state import Compaction
 
 
 def is_as_taken(compaction: Compaction, shown: SnapshotFilter | None, start_offset: int) -> bool:
-    """Return True if the log from an offset on has all records that it had when the snapshot was taken, as far as
-    compaction is concerned. Also True for a range that is of no snapshot, or whose reader does not mind."""
+    """Return True if compaction took no record from the log, from an offset on, since the snapshot was taken. Also True
+    for a range that is of no snapshot, or whose reader does not mind."""
     since = None if shown is None else shown.compaction
     return since is None or compaction.changed_to(since) <= start_offset
 

@@ -118,7 +118,7 @@ def test_releases_come_again_and_rejects_do_not(shared: ServerProcess, topic: st
 
 def test_a_renewed_lock_outlives_the_first(shared: ServerProcess, request: pytest.FixtureRequest) -> None:
     topic = request.node.name
-    make(shared, topic, share_renew_acknowledge_enable="true")
+    make(shared, topic)
     append(shared, topic, 0)
     with member(shared, topic) as consumer:
         (record,) = poll_some(consumer, 1)
@@ -129,7 +129,9 @@ def test_a_renewed_lock_outlives_the_first(shared: ServerProcess, request: pytes
         assert consumer.commit() == {TopicPartition(topic, 0): None}
 
 
-def test_a_renewal_that_is_not_enabled_fails_alone(shared: ServerProcess, topic: str) -> None:
+def test_a_renewal_that_is_not_enabled_fails_alone(shared: ServerProcess, request: pytest.FixtureRequest) -> None:
+    topic = request.node.name
+    make(shared, topic, share_renew_acknowledge_enable="false")
     append(shared, topic, 0, 2)
     with member(shared, topic) as consumer:
         batch = poll_some(consumer, 2)

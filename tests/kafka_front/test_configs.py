@@ -208,7 +208,7 @@ def test_a_group_has_the_settings_of_the_server_until_it_has_its_own(caller: Kaf
         "share.partition.max.record.locks": "2000",
         "share.auto.offset.reset": "latest",
         "share.isolation.level": "read_uncommitted",
-        "share.renew.acknowledge.enable": "false",
+        "share.renew.acknowledge.enable": "true",
         "errors.deadletterqueue.topic.name": "",
         "streams.session.timeout.ms": "45000",
         "streams.heartbeat.interval.ms": "5000",
@@ -228,7 +228,7 @@ def test_a_share_group_has_settings_that_are_words(caller: KafkaCaller) -> None:
     wanted = {
         "share.auto.offset.reset": "by_duration:PT1H30M",
         "share.isolation.level": "read_committed",
-        "share.renew.acknowledge.enable": "true",
+        "share.renew.acknowledge.enable": "false",
         "share.record.lock.duration.ms": "15000",
         "errors.deadletterqueue.topic.name": "orders",
     }

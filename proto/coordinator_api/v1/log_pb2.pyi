@@ -1561,7 +1561,7 @@ class SnapshotFilter(_message.Message):
         """Progress of compaction when the snapshot was taken; TakeSnapshot returns it. If compaction has gone on since, in
         offsets from the beginning of the range on, the partition has OFFSET_OUT_OF_RANGE. For the difference of two
         snapshots: that of the later one. Absent: not checked. The reader may then be shown fewer records, also of one
-        transaction: those that a newer record of their key has replaced, in or behind the snapshot, may be gone.
+        transaction. Those that a newer record of their key has replaced, in or behind the snapshot, may be gone.
         """
 
     def __init__(

@@ -236,9 +236,9 @@ class LogServiceServicer(object):
         together (one csn) are shown together. Read it with Fetch, and plan ranges of about as many bytes with
         MeasureRecords, both with SnapshotFilter. Needs the permissions read and snapshot on each topic.
 
-        Of a compacted topic, a snapshot shows what compaction had left when it was taken: the newest record of each key at
-        least (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a transaction may
-        lack records before that offset, in any of its partitions. The snapshot shows what replaced each of them.
+        Of a compacted topic, a snapshot shows what compaction had left when it was taken. That is at least the newest
+        record of each key (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a
+        transaction may lack records before that offset, in any of its partitions. The snapshot shows what replaced them.
 
         Refused as a whole:
         - TOPIC_AUTHORIZATION_FAILED.
@@ -262,8 +262,8 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseSnapshot(self, request, context):
-        """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
-        Needs the permission snapshot on each topic.
+        """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for
+        RenewSnapshot. Needs the permission snapshot on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -84,9 +84,9 @@ class LogServiceStub:
     together (one csn) are shown together. Read it with Fetch, and plan ranges of about as many bytes with
     MeasureRecords, both with SnapshotFilter. Needs the permissions read and snapshot on each topic.
 
-    Of a compacted topic, a snapshot shows what compaction had left when it was taken: the newest record of each key at
-    least (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a transaction may
-    lack records before that offset, in any of its partitions. The snapshot shows what replaced each of them.
+    Of a compacted topic, a snapshot shows what compaction had left when it was taken. That is at least the newest
+    record of each key (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a
+    transaction may lack records before that offset, in any of its partitions. The snapshot shows what replaced them.
 
     Refused as a whole:
     - TOPIC_AUTHORIZATION_FAILED.
@@ -102,8 +102,8 @@ class LogServiceStub:
     records that remain can still be read. Needs the permission snapshot on each topic.
     """
     ReleaseSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]
-    """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
-    Needs the permission snapshot on each topic.
+    """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for
+    RenewSnapshot. Needs the permission snapshot on each topic.
     """
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
     """Deletes the records of partitions before an offset, once the last stable offset has passed them. The log start
@@ -177,9 +177,9 @@ class LogServiceAsyncStub(LogServiceStub):
     together (one csn) are shown together. Read it with Fetch, and plan ranges of about as many bytes with
     MeasureRecords, both with SnapshotFilter. Needs the permissions read and snapshot on each topic.
 
-    Of a compacted topic, a snapshot shows what compaction had left when it was taken: the newest record of each key at
-    least (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a transaction may
-    lack records before that offset, in any of its partitions. The snapshot shows what replaced each of them.
+    Of a compacted topic, a snapshot shows what compaction had left when it was taken. That is at least the newest
+    record of each key (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a
+    transaction may lack records before that offset, in any of its partitions. The snapshot shows what replaced them.
 
     Refused as a whole:
     - TOPIC_AUTHORIZATION_FAILED.
@@ -195,8 +195,8 @@ class LogServiceAsyncStub(LogServiceStub):
     records that remain can still be read. Needs the permission snapshot on each topic.
     """
     ReleaseSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]  # type: ignore[assignment]
-    """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
-    Needs the permission snapshot on each topic.
+    """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for
+    RenewSnapshot. Needs the permission snapshot on each topic.
     """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Deletes the records of partitions before an offset, once the last stable offset has passed them. The log start
@@ -345,9 +345,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         together (one csn) are shown together. Read it with Fetch, and plan ranges of about as many bytes with
         MeasureRecords, both with SnapshotFilter. Needs the permissions read and snapshot on each topic.
 
-        Of a compacted topic, a snapshot shows what compaction had left when it was taken: the newest record of each key at
-        least (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a transaction may
-        lack records before that offset, in any of its partitions. The snapshot shows what replaced each of them.
+        Of a compacted topic, a snapshot shows what compaction had left when it was taken. That is at least the newest
+        record of each key (but for old tombstones), and all records from SnapshotFilter.compaction.end_offset on. So a
+        transaction may lack records before that offset, in any of its partitions. The snapshot shows what replaced them.
 
         Refused as a whole:
         - TOPIC_AUTHORIZATION_FAILED.
@@ -375,8 +375,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.ReleaseSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ReleaseSnapshotResponse, _abc.Awaitable[_log_pb2.ReleaseSnapshotResponse]]:
-        """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
-        Needs the permission snapshot on each topic.
+        """Ends the lease of a snapshot, so that retention and compaction may remove its records. SNAPSHOT_NOT_FOUND as for
+        RenewSnapshot. Needs the permission snapshot on each topic.
         """
 
     @_abc_1.abstractmethod

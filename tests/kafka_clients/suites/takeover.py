@@ -125,7 +125,7 @@ def _node(place: Place) -> tuple[list[str | Path], dict[str, str]]:
     return [program("node"), _PROGRAMS / "kafkajs_takeover.js"], {"NODE_PATH": str(node_modules(place.cache))}
 
 
-_CONTENT: Final = "takeover of a store in a bucket: the owner is killed under a producer that knows one of two servers"
+_CONTENT: Final = "owner killed under a producer that knows one server"
 
 SUITES: Final = (
     *(

@@ -32,7 +32,7 @@ demo-secure: ## Write the flights with security on, show the refusals, lose the 
 	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python examples/demo_secure.py
 
-test: venv ## Run the tests that every change must pass: all but the long ones, and `make lowest`, eight minutes on two idle cores
+test: venv ## Run the tests that every change must pass: all but the long ones, and `make lowest`, twelve minutes on two idle cores
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@$(MAKE) lowest

@@ -30,6 +30,8 @@ from tests.harness.shelf import CrashingStore, crashing
 from tests.harness.world import partition_name
 from txn_coordinator.state import Identity
 
+pytestmark = pytest.mark.copies_store
+
 NO_PRODUCER = Identity(-1, -1)
 _BEGAN_2025_MS = 1_735_689_600_000
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from rocksdict import Rdict, ReadOptions
 
+from coordinator_runtime.rocks.reads import after_prefix
 from coordinator_runtime.rocks.segments import SegmentWriter, reference_of
 
 _ROWS_PER_STEP: Final = 64
@@ -20,20 +21,26 @@ _PAUSE_SECONDS: Final = 0.001
 _PARTITION_BYTES: Final = 4
 
 
-def release_unreferenced(log: Rdict, large: SegmentWriter, start: bytes, end: bytes, closing: threading.Event) -> None:
-    """Release the older segments that no row of the partition at `start` refers to. Does nothing once the store is
-    closing. Raises any error of RocksDB."""
-    partition = int.from_bytes(start[:_PARTITION_BYTES], "big")
+def is_whole_partition(start: bytes, end: bytes) -> bool:
+    """Return True for the range of all rows of one partition."""
+    return len(start) == _PARTITION_BYTES and end == after_prefix(start)
+
+
+def release_unreferenced(log: Rdict, large: SegmentWriter, first: bytes, closing: threading.Event) -> None:
+    """Release the older segments that no row of a partition refers to. `first`: the beginning of all its keys. Does
+    nothing once the store is closing. Raises any error of RocksDB."""
+    partition, end = int.from_bytes(first, "big"), after_prefix(first)
     # Asked before the rows are read: what is in these segments was written before.
     older = large.older_segments(partition)
     if not older:
         return
     referenced = set[int]()
     bounds = ReadOptions()
-    bounds.set_iterate_upper_bound(end)
+    if end is not None:
+        bounds.set_iterate_upper_bound(end)
     bounds.fill_cache(False)  # type: ignore[call-arg]  # its stub forgot the argument
     rows = log.iter(bounds)
-    rows.seek(start)
+    rows.seek(first)
     looked = 0
     while rows.valid():
         reference = reference_of(rows.value())

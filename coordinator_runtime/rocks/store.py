@@ -23,7 +23,7 @@ from coordinator_runtime.rocks.durable_mark import DurableMark, FileGrowth, Mark
 from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
 from coordinator_runtime.rocks.reclaim import Reclaimer
-from coordinator_runtime.rocks.references import release_unreferenced
+from coordinator_runtime.rocks.references import is_whole_partition, release_unreferenced
 from coordinator_runtime.rocks.segment_rows import NAMED_PREFIX, named_of, number_in
 from coordinator_runtime.rocks.segments import SegmentOptions, SegmentReader, SegmentWriter
 from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirectory, bytes_of_files, with_advice
@@ -61,8 +61,9 @@ class _ReclaimedFamilies:
             # After damage RocksDB takes no more writes: the next start leaves the file alone.
             self._damaged.note(str(error), family)
             raise
-        if family is Family.LOG:
-            release_unreferenced(self._families[family], self._large, start, end, self.closing)
+        # A part of a partition says nothing of the rows beside it.
+        if family is Family.LOG and is_whole_partition(start, end):
+            release_unreferenced(self._families[family], self._large, start, self.closing)
 
     def delete_segment(self, segment: int) -> None:
         self._segments.delete(segment)

@@ -80,6 +80,17 @@ def test_values_of_another_partition_keep_the_file(shelf: Shelf) -> None:
     assert before[0] not in settle(shelf)
 
 
+@pytest.mark.parametrize("first", [0, 2], ids=["beginning", "middle"])
+def test_a_deleted_part_of_a_partition_releases_nothing_of_the_rest(shelf: Shelf, first: int) -> None:
+    fill(shelf)
+    start = log_key(P, first) if first else partition_key(P)
+    shelf.commit(deleted=((Family.LOG, start, log_key(P, 4)),))
+    shelf.store._reclaimed.compact(Family.LOG, start, log_key(P, 4))
+    settle(shelf)
+    kept = [offset for offset in range(8) if not first <= offset < 4]
+    assert shelf.rows() == [(log_key(P, offset), LARGE) for offset in kept]
+
+
 def test_the_store_looks_for_them_after_deletions_by_key_and_in_the_middle(shelf: Shelf) -> None:
     fill(shelf, 6)
     noted = shelf.store._reclaimer._ranges

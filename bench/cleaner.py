@@ -1,7 +1,7 @@
 """Measures the compaction of a topic by our server, and by Kafka's log cleaner on the same data.
 
     python -m bench cleaner            2 GiB of 1 KiB records, and of 64 KiB records
-    python -m bench.cleaner 0.1        as much as this (GiB)
+    python -m bench.cleaner 1          as much as this (GiB), at least 1: a server spares the file that it writes
 
 One record of a hundred is the newest of its key. A program with librdkafka fills a topic and makes it compact
 (`bench/load/cleaning.py`). It commits and reads in another topic before and meanwhile, one call after the other. The
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bench.kafka.kafka_server import KafkaServer
 
 GIB_DEFAULT: Final = 2.0
+GIB_MIN: Final = 1.0
 RECORDS_PER_KEY: Final = 100
 _CACHE: Final = Path(__file__).resolve().parent.parent / ".cache" / "bench"
 _OURS: Final = (*WITH_FRONT, "--set", "compaction_check_interval_ms=100")
@@ -45,7 +46,10 @@ _HEAD: Final = (
 
 def main(arguments: Sequence[str] = ()) -> None:
     """Print a table with a row for each server and size of records."""
-    size_bytes = int(float(arguments[0] if arguments else GIB_DEFAULT) * (1 << 30))
+    size_gib = float(arguments[0]) if arguments else GIB_DEFAULT
+    if size_gib < GIB_MIN:
+        raise SystemExit(f"{size_gib:g} GiB are too few: give {GIB_MIN:g} or more")
+    size_bytes = int(size_gib * (1 << 30))
     print(f"| {' | '.join(_HEAD)} |")
     print(f"|{' --- |' * len(_HEAD)}")
     _CACHE.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,7 @@ _BATCH_BYTES: Final = 256 << 10
 _CALLS_BEFORE: Final = 300
 _P99: Final = 0.99
 _PATIENCE_SECONDS: Final = 180
+_COMPACTION_SECONDS_MAX: Final = 600
 _BACK: Final = 4
 """Fraction of the bytes before, from which on down the room counts as given back."""
 
@@ -63,6 +64,8 @@ async def _story(data_dir: Path, size_bytes: int, value_bytes: int, inside: Insi
     await story.compact("log")
     during: tuple[list[float], list[float]] = [], []
     while await story.count("log") > 2 * count // RECORDS_PER_KEY + 2 * _BATCH_BYTES // value_bytes:
+        if perf_counter() - began > _COMPACTION_SECONDS_MAX:
+            raise RuntimeError(f"the log still has {await story.count('log')} records: the server's log says why")
         for kept, new in zip(during, await story.use_other(20), strict=True):
             kept += new
     took = perf_counter() - began

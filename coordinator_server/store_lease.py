@@ -78,8 +78,8 @@ class StoreLease:
         return self._at_listener_of(node, self._keeper.owner())
 
     def other_kafka_nodes(self, node: NodeAddress) -> Sequence[NodeAddress]:
-        """Return the other server, if one is known, by its address for the callers of one listener of this server. That
-        of a server that waits is the last known owner.
+        """Return the other server, if one is known, by its address for the callers of one listener of this server. To a
+        server that waits, the other one is the last known owner.
 
         `node`: this server, by its address there. Listeners correspond by their order."""
         other = self._at_listener_of(node, self._keeper.other_server())

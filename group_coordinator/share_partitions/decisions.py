@@ -326,8 +326,8 @@ def _existing(shard: ShareShard, key: ShareKey, state_epoch: int | None = None) 
 
 
 def _has_begun(durable: SharePartition | None, state_epoch: int) -> bool:
-    """Return True if what is on disk allows what members hold. Otherwise the group would begin elsewhere after a crash,
-    or a transaction would have the records again."""
+    """Return True if the rows on disk already permit the holds of members. Otherwise a crash could move the start of
+    the group, or return the records to a transaction."""
     return durable is not None and durable.state_epoch == state_epoch and durable.is_resolved and not durable.pending
 
 

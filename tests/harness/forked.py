@@ -40,7 +40,7 @@ _PLAIN: Final[Mapping[str, Any]] = {
     "umask": -1,
     "process_group": -1,
 }
-"""Parameters of `_execute_child` that a fork cannot have, with the values that they have if nobody asks."""
+"""Parameters of `_execute_child` that a fork cannot have, with their defaults."""
 
 
 class ForkServer:
@@ -223,7 +223,7 @@ def _is_program(how: Mapping[str, Any]) -> bool:
 
 
 def _wait_for(process_id: int) -> None:
-    """Return once the process has ended. Somebody else's child, so `waitpid` cannot wait for it."""
+    """Wait for the end of a process. It is a child of the fork server, so `waitpid` cannot do that."""
     descriptor = os.pidfd_open(process_id)
     try:
         ended = select.poll()

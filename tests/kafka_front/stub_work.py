@@ -22,7 +22,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 10_000
 
 
 class Refused(Exception):
-    """A server refused a request for good."""
+    """Refusal of a request that no repetition changes."""
 
 
 class StubWork:

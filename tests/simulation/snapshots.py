@@ -90,10 +90,10 @@ class _Reader:
     cut: dict[str, int] = field(default_factory=dict)
     """The last cut that it has asked for."""
     is_checked: bool = True
-    """Whether it asks to be refused what was compacted since a snapshot was taken."""
+    """True if it asks for a refusal of records that were compacted since the snapshot was taken."""
 
     def view(self, view: PartitionView) -> PartitionView:
-        """What it keeps of a partition of a snapshot."""
+        """One partition of a snapshot, as the reader keeps it."""
         return view if self.is_checked else replace(view, compaction=None)
 
     def begin_anew(self) -> None:

@@ -49,7 +49,7 @@ class Node:
         self._keeper.start()
 
     def end(self) -> None:
-        """End it for good."""
+        """End the server, without another start."""
         self._is_over = True
         while self._keeper.is_alive():
             if self.process.is_running:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coordinator_runtime.store import Family
 from partition_log.codec import log_key, partition_key
@@ -89,6 +91,60 @@ def test_a_deleted_part_of_a_partition_releases_nothing_of_the_rest(shelf: Shelf
     settle(shelf)
     kept = [offset for offset in range(8) if not first <= offset < 4]
     assert shelf.rows() == [(log_key(P, offset), LARGE) for offset in kept]
+
+
+def reclaim(shelf: Shelf) -> None:
+    """Free all room that can be freed now, as the reclaim thread does some time later."""
+    for (family, start), end in [*shelf.store._reclaimer._ranges.items()]:
+        shelf.store._reclaimed.compact(family, start, end)
+    settle(shelf)
+
+
+PARTITIONS = st.sampled_from([P, Q])
+OFFSETS = st.integers(0, 9)
+CHANGES = st.one_of(
+    st.tuples(st.just("put"), PARTITIONS, OFFSETS, OFFSETS),
+    st.tuples(st.just("delete rows"), PARTITIONS, OFFSETS, OFFSETS),
+    st.tuples(st.just("delete range"), PARTITIONS, OFFSETS, OFFSETS),
+    st.tuples(st.just("delete beginning"), PARTITIONS, OFFSETS, OFFSETS),
+    st.tuples(st.just("reclaim"), PARTITIONS, OFFSETS, OFFSETS),
+    st.tuples(st.just("reopen"), PARTITIONS, OFFSETS, OFFSETS),
+)
+
+
+@given(st.lists(CHANGES, max_size=20))
+def test_no_way_to_delete_and_reclaim_takes_a_value_that_is_left(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, int, int, int]]
+) -> None:
+    shelf = Shelf(tmp_path_factory.mktemp("released") / "store")
+    left: dict[bytes, bytes] = {}
+    try:
+        for kind, partition, one, other in changes:
+            keys = [log_key(partition, offset) for offset in range(min(one, other), max(one, other) + 1)]
+            end = log_key(partition, max(one, other) + 1)
+            match kind:
+                case "put":
+                    for key in keys:  # one by one, for many segments
+                        shelf.commit((Family.LOG, key, LARGE))
+                    left |= dict.fromkeys(keys, LARGE)
+                case "delete rows":
+                    shelf.commit(*((Family.LOG, key, None) for key in keys))
+                case "delete range":
+                    shelf.commit(deleted=((Family.LOG, keys[0], end),))
+                case "delete beginning":
+                    shelf.commit(deleted=((Family.LOG, partition_key(partition), end),))
+                case "reclaim":
+                    reclaim(shelf)
+                case "reopen":
+                    shelf.reopen()
+            if kind.startswith("delete"):
+                first = partition_key(partition) if kind == "delete beginning" else keys[0]
+                left = {key: value for key, value in left.items() if not first <= key < end}
+            assert dict(shelf.rows()) == left
+        reclaim(shelf)
+        assert dict(shelf.rows()) == left
+    finally:
+        shelf.store.close()
 
 
 def test_the_store_looks_for_them_after_deletions_by_key_and_in_the_middle(shelf: Shelf) -> None:

@@ -152,5 +152,5 @@ def test_the_end_of_a_test_run_ends_its_programs(tmp_path: Path, program: Path) 
         assert worker.stdout is not None
         worker.stdout.readline()
         worker.kill()
-        # End of file: nobody has it any more.
+        # End of file: all processes that had it are gone.
         assert worker.stdout.read() == b""

@@ -141,7 +141,8 @@ class StreamsThread(Member):
 
     def _beat(self, max_wait_ms: int = 0) -> None:
         if self.epoch > 0 and self._must_end_first():
-            self.transactions.act(self)
+            # In the end it has until the rebalance timeout, which chance could let pass.
+            self.transactions.act(self, is_ending=self._around.is_calm)
             return
         self._take({task: role for task, role in self.has.items() if task in self._told})
         fields = self._news() if self.epoch > 0 else self._introduction()

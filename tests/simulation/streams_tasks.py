@@ -114,18 +114,18 @@ class TaskTransactions:
             self._looking = None
         self._positions = {task: at for task, at in self._positions.items() if task in self._kept}
 
-    def act(self, thread: ActingThread) -> None:
-        """Do the next thing."""
+    def act(self, thread: ActingThread, *, is_ending: bool = False) -> None:
+        """Do the next thing: any, or what brings the open transaction to its end."""
         if self._waiting is not None:
             if self._rng.random() < 0.03:
                 self.start_over()
         elif self._late is not None:
-            if self._rng.random() < 0.3:
+            if is_ending or self._rng.random() < 0.3:
                 late, self._late = self._late, None
                 late()
         elif self._identity is None:
             self._ask(self._world.init(self._transactional_id), self._on_begun)
-        elif self.open and (self._rng.random() < 0.4 or not self._free()):
+        elif self.open and (is_ending or self._rng.random() < 0.4 or not self._free()):
             self._end(self._identity)
         elif self._free():
             self._go_on(thread, self._identity, self._rng.choice(self._free()))

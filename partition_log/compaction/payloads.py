@@ -8,6 +8,7 @@ cannot be found, not even on purpose.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -81,7 +82,7 @@ def note_keys(asked: KeysToNote) -> int:
     for batch in asked.batches:
         header = decode_header(batch)
         try:
-            records = records_of_batch(header, batch)
+            records = _records_of(header, batch)
         except NotConvertible:
             unreadable += 1
             continue
@@ -130,10 +131,19 @@ def _hash(key: bytes) -> bytes:
     return blake2b(key, digest_size=_HASH_BYTES).digest()
 
 
+def _records_of(header: BatchHeader, batch: bytes) -> list[PlacedRecord]:
+    """Return the records of a batch, and give way before and after: the kernel would let this process compute for 3 ms
+    while a thread that writes a commit waits for the processor. Raises NotConvertible."""
+    os.sched_yield()
+    records = records_of_batch(header, batch)
+    os.sched_yield()
+    return records
+
+
 def _compacted(batch: bytes, newest: NewestOffset, retired_below: int) -> CompactedBatch:
     header = decode_header(batch)
     try:
-        records = records_of_batch(header, batch)
+        records = _records_of(header, batch)
         kept = live_records(records, header.base_offset, newest, retired_below=retired_below)
         if len(kept) == len(records):
             return CompactedBatch(None, header.record_count)

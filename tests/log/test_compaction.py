@@ -81,10 +81,18 @@ def act(log: CompactingLog, what: Any) -> None:
             log.restore()
 
 
-@given(st.lists(acts, min_size=8, max_size=30), st.sampled_from([2, 64]), st.sampled_from([4, 4_096]))
+@given(
+    st.lists(acts, min_size=8, max_size=30),
+    st.sampled_from([2, 64]),
+    st.sampled_from([4, 4_096]),
+    st.sampled_from([1, 1_000, passes.BYTES_PER_STEP]),
+)
 @settings(max_examples=60, deadline=None)
-def test_a_log_holds_what_the_model_says(done: list[Any], run_rows_min: int, chunk_rows_max: int) -> None:
+def test_a_log_holds_what_the_model_says(
+    done: list[Any], run_rows_min: int, chunk_rows_max: int, bytes_per_step: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes, "BYTES_PER_STEP", bytes_per_step)
         patch.setattr(chunks, "RUN_ROWS_MIN", run_rows_min)
         patch.setattr(chunks, "CHUNK_ROWS_MAX", chunk_rows_max)
         log = CompactingLog()

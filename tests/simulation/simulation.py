@@ -18,7 +18,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import RuntimeLimits
 from group_coordinator.share_partitions import decisions as share_decisions
 from partition_log import index_rows
-from partition_log.compaction import chunks
+from partition_log.compaction import chunks, passes
 from partition_log.shard import LogShard
 from tests.harness.engines import is_in_bucket
 from tests.harness.inside import WorldOptions
@@ -145,6 +145,8 @@ class Simulation:
             (sink_decisions, "PARTICIPANTS_AT_ONCE", self.options.participants_at_once),
             (share_decisions, "_archived", self._shares.hearing_of(share_decisions._archived)),
             (chunks, "CHUNK_ROWS_MAX", self.options.chunk_rows),
+            # A chunk of one row or of four comes with steps of one row each.
+            (passes, "BYTES_PER_STEP", self.options.chunk_rows),
             (LogShard, "decide_compact", self._compactions.hearing_of(LogShard.decide_compact)),
         )
         with ExitStack() as undo:

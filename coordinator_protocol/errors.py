@@ -184,6 +184,18 @@ class NotInTransaction(Refused):
         return type(self), (self.message,)
 
 
+class RenewalForbidden(Refused):
+    """Refusal to renew the lock on a record of a share group that does not allow it. The record is still held.
+
+    The code is INVALID_REQUEST, which tells an SDK so. Kafka has INVALID_RECORD_STATE, as for a lock that is over."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, message)
+
+    def __reduce__(self) -> tuple[type[RenewalForbidden], tuple[str]]:
+        return type(self), (self.message,)
+
+
 class UnknownOutcome(CoordinatorError):
     """The change may or may not be durable; the caller must repeat it under the same identity, or ask.
 

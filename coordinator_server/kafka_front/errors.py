@@ -3,8 +3,8 @@
 A code that a version does not know would be taken for an unknown error, and most clients give up at one. So old
 versions get the older code that asks the same of the client.
 
-Source: KIP-588 (PRODUCER_FENCED), KIP-890 (TRANSACTION_ABORTABLE), KIP-219 (no refusals over quotas); Kafka's
-`KafkaApis`.
+Source: KIP-588 (PRODUCER_FENCED), KIP-890 (TRANSACTION_ABORTABLE), KIP-219 (no refusals over quotas), KIP-1222
+(INVALID_RECORD_STATE for a forbidden renewal); Kafka's `KafkaApis`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, NotInTransaction, UnknownOutcome
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, NotInTransaction, RenewalForbidden, UnknownOutcome
 from coordinator_server.kafka_front.apis import ApiKey
 from coordinator_server.kafka_front.older_codes import known_code
 
@@ -75,4 +75,6 @@ def _code(error: CoordinatorError) -> ErrorCode:
     if isinstance(error, UnknownOutcome):
         # Clients repeat such a call, and the repetition is idempotent.
         return ErrorCode.REQUEST_TIMED_OUT
+    if isinstance(error, RenewalForbidden):
+        return ErrorCode.INVALID_RECORD_STATE
     return ErrorCode.TRANSACTION_ABORTABLE if isinstance(error, NotInTransaction) else error.code

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import ErrorCode, Refused, RenewalForbidden
 from coordinator_protocol.marker import Marker, Outcome
 from group_coordinator.share_partitions.draft import ArchiveReason, Draft, Run, ShareChange
 from group_coordinator.share_partitions.state import (
@@ -260,8 +260,8 @@ def acknowledge(
 
 
 def check_batches(batches: Iterable[AckBatch], *, allows_renewal: bool) -> None:
-    """Raise Refused INVALID_REQUEST for batches that no state allows."""
-    last_offset = -1
+    """Raise Refused INVALID_REQUEST for batches that no state allows; RenewalForbidden, if they are well-formed."""
+    last_offset, renews = -1, False
     for batch in batches:
         name = f"the acknowledgement of the offsets {batch.first_offset} to {batch.last_offset}"
         if not 0 <= batch.first_offset <= batch.last_offset:
@@ -274,9 +274,10 @@ def check_batches(batches: Iterable[AckBatch], *, allows_renewal: bool) -> None:
         for kind in set(batch.types):
             if kind not in _KNOWN_TYPES:
                 raise _invalid(f"{name} has the unknown type {kind}; there are {', '.join(map(str, _KNOWN_TYPES))}")
-            if kind == AckType.RENEW and not allows_renewal:
-                raise _invalid(f"{name} renews locks, and the settings of the group do not allow that")
         last_offset = batch.last_offset
+        renews = renews or AckType.RENEW in batch.types
+    if renews and not allows_renewal:
+        raise RenewalForbidden("an acknowledgement renews locks, and the settings of the group do not allow that")
 
 
 _KNOWN_TYPES: Final = tuple(int(kind) for kind in AckType)

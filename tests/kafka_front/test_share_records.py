@@ -126,6 +126,16 @@ def test_a_fetch_that_renews_acquires_nothing(world: World) -> None:
     assert (partition_of(response).acknowledge_error_code, acquired(response)) == (ErrorCode.NONE, [])
 
 
+def test_a_forbidden_renewal_has_kafkas_code_and_the_records_stay_held(world: World) -> None:
+    alter_shares(world, renew_acknowledge_enable="false")
+    fetched(world, 0)
+    refused = partition_of(acknowledged(world, 1, (0, 1, (RENEW,))))
+    assert refused.error_code == ErrorCode.INVALID_RECORD_STATE
+    refused = partition_of(fetched(world, 2, (0, 1, (ACCEPT, RENEW))))
+    assert refused.acknowledge_error_code == ErrorCode.INVALID_RECORD_STATE
+    assert partition_of(acknowledged(world, 3, (0, 4, (ACCEPT,)))).error_code == ErrorCode.NONE
+
+
 def test_sessions_have_kafkas_codes(world: World) -> None:
     assert fetched(world, 1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     fetched(world, 0)

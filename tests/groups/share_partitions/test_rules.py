@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.errors import ErrorCode, RenewalForbidden
 from group_coordinator.share_partitions import rules
 from group_coordinator.share_partitions.draft import Archived, ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.rules import AckBatch, AcquiredRange, Content, LogPosition, Read, Span, Terms
@@ -211,7 +211,9 @@ def test_what_is_refused(member: str, batches: list[tuple[int, int, str]], code:
 
 def test_locks_are_renewed_only_where_the_group_allows_it() -> None:
     partition = taken(fresh(), "a", 2)
-    assert code_of(lambda: rules.acknowledge(partition, "a", [AckBatch(0, 1, [4])], TERMS)) is BAD
+    with pytest.raises(RenewalForbidden):
+        rules.acknowledge(partition, "a", [AckBatch(0, 1, [4])], TERMS)
+    assert code_of(lambda: rules.acknowledge(partition, "a", [AckBatch(0, 1, [1, 4])], TERMS)) is BAD
     renewed = rules.acknowledge(partition, "a", [AckBatch(0, 0, [4])], TERMS, allows_renewal=True)
     assert (renewed.begun, renewed.ended, renewed.is_stored) == (2, (), False)
     again = rules.acknowledge(renewed.partition, "a", [AckBatch(0, 1, [4])], TERMS, allows_renewal=True)

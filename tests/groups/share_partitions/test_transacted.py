@@ -32,11 +32,12 @@ from group_coordinator.share_partitions.decisions import decide_acknowledge_in_t
 from group_coordinator.share_partitions.requests import PartitionAcks, TxnAcknowledge, TxnShareAcknowledge
 from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.shard import ShareShard
-from group_coordinator.share_partitions.state import AcknowledgingTransaction
+from group_coordinator.share_partitions.state import AcknowledgingTransaction, SharePartition
 from tests.groups.share_partitions.pictures import picture
 from tests.harness.calls import called, partition_name
 from tests.harness.group_calls import ANYBODY
 from tests.harness.group_world import group_world
+from tests.harness.share_consumers import response_of, share_consumer
 from tests.harness.share_groups import ShareMember
 from tests.harness.share_partitions import Shares
 from tests.harness.world import World
@@ -166,6 +167,43 @@ def test_a_rejection_is_archived_with_the_commit(worker: Worker) -> None:
     assert worker.acknowledge("t-0", types=(ACCEPT, REJECT)) is OK
     worker.end()
     assert worker.pictures[0] == "2: w1 w1"
+
+
+def test_records_of_an_abort_are_handed_out_once_it_is_durable(worker: Worker) -> None:
+    """A crash takes the abort back, and the transaction may commit then. So nobody may have the records before."""
+    world, other = worker.world, share_consumer(worker.world, "o", "t", group_id=GROUP)
+    assert other.fetch() == {}, "the session has both partitions, and all their records are held"
+    assert worker.acknowledge("t-0") is OK
+    world.end(ID, worker.identity, Outcome.ABORT)
+    while worker.pictures[0] == PENDING:
+        world.flush(1)
+    assert worker.pictures[0] == ALL_HELD.replace("w1 w1", ".1 .1", 1)
+    asked = other.fetching()
+    assert worker.pictures[0] == "0: o2 o2 w1 w1"
+    assert not asked.is_settled, "the abort is not on disk"
+    world.settle()
+    assert other.acquired(response_of(asked)) == {"t-0": [0, 1]}
+    worker.check()
+
+
+def test_a_crash_takes_back_an_abort_whose_records_nobody_has(worker: Worker) -> None:
+    world, other = worker.world, share_consumer(worker.world, "o", "t", group_id=GROUP)
+    assert other.fetch() == {}
+    assert worker.acknowledge("t-0") is OK
+    world.end(ID, worker.identity, Outcome.ABORT)
+    while worker.pictures[0] == PENDING:
+        world.flush(1)
+    asked = other.fetching()
+    world.crash()
+    assert not asked.is_settled
+    assert picture(restored_of(worker)) == "0: ?1 ?1"
+
+
+def restored_of(worker: Worker) -> SharePartition:
+    """The share partition as the store has it, before anything else is done."""
+    found = worker.shares().shard.durable(worker.shares().key)
+    assert found is not None
+    return found
 
 
 def test_a_transaction_may_end_with_many_share_partitions() -> None:

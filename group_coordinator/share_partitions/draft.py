@@ -137,6 +137,11 @@ class Piece:
             )
             at = end
 
+    def end_of_equal(self, run: Run) -> int:
+        """Return the offset after the last of the records from this run on that have its state, deliveries and
+        holder. The run may end before them."""
+        return next(self.runs(run.first_offset, self.end_offset)).end_offset
+
     def put(self, run: Run, state: RecordState, deliveries: int, number: int) -> None:
         """Let a run take a step."""
         assert state in LEGAL_STEPS[run.state], f"{run.state.api_name} to {state.api_name} is no step of a record"

@@ -13,14 +13,8 @@ Batches = tuple[tuple[BatchHeader, Buffer], ...]
 
 
 def read_of(found: LogBatches, first_offset: int, *, end_offset: int | None = None) -> Read:
-    """Return the contents of a read that began at an offset. `end_offset`: nothing from here on may be acquired."""
-    spans: list[Span] = []
-    for span in _spans(found, first_offset):
-        if end_offset is None or span.last_offset < end_offset:
-            spans.append(span)
-        elif span.first_offset < end_offset:
-            spans.append(span._replace(last_offset=end_offset - 1))
-    return Read(first_offset, tuple(spans))
+    """Return the contents of a read that began at an offset. `end_offset`: no record from here on may be acquired."""
+    return Read(first_offset, tuple(_spans(found, first_offset)), end_offset)
 
 
 def _spans(found: LogBatches, first_offset: int) -> Iterator[Span]:

@@ -26,6 +26,7 @@ from group_coordinator.share_partitions.state import (
     SharePartition,
     Window,
 )
+from group_coordinator.share_partitions.throttling import BatchOffsets, is_throttled, records_at_once
 
 
 class AckType(IntEnum):
@@ -76,6 +77,21 @@ class Read(Struct, frozen=True):
     first_offset: int
     """The offset from which the log was read."""
     spans: tuple[Span, ...]
+    """The first and the last batch may be longer than the part that was wanted."""
+    end_offset: int | None = None
+    """No record from here on may be acquired."""
+
+    @property
+    def batches(self) -> list[BatchOffsets]:
+        """The batches of the spans, in order."""
+        found: list[BatchOffsets] = []
+        first_offset: int | None = None
+        for span in self.spans:
+            first_offset = span.first_offset if first_offset is None else first_offset
+            if span.ends_batch:
+                found.append(BatchOffsets(first_offset, span.last_offset))
+                first_offset = None
+        return found
 
 
 class LogPosition(NamedTuple):
@@ -123,7 +139,8 @@ def acquire(
     """Hand records to a member: those of `read` that are available or were never in flight.
 
     A batch is acquired whole. None is begun once `max_records` are acquired, and no new one once `in_flight_max`
-    offsets are in flight. Offsets without a record to hand out are archived on the way. Nothing is
+    offsets are in flight. Records near the delivery limit are taken out of their batches (`throttling`), and nothing is
+    acquired with them. Offsets without a record to hand out are archived on the way. Nothing is
     acquired before the log start, nor after a part of the log that was not read.
 
     Raises Refused FENCED_LEADER_EPOCH if the log is in an older leader epoch than it was for an earlier acquisition
@@ -140,7 +157,7 @@ def acquire(
     if len(draft.acquisitions) + len(draft.pending) >= NUMBER_MAX - 1:
         return Acquired(draft.change(), ())
     number = draft.begin(member_id, terms.delivery_count_limit, has_letters=terms.has_letters)
-    taking = _Taking(draft, number, terms)
+    taking = _Taking(draft, number, terms, read)
     for span in _covered(read):
         if not taking.take(span) or (span.ends_batch and taking.count >= max_records):
             break
@@ -148,13 +165,25 @@ def acquire(
     return Acquired(draft.change(), tuple(taking.ranges))
 
 
+class _Throttled(NamedTuple):
+    """Records near the delivery limit that may be taken together."""
+
+    deliveries: int
+    """Number of deliveries of each."""
+    left: int
+    """Number of records that may be taken yet."""
+
+
 class _Taking:
     """The progress of one `acquire`. New records are held together, since a read may have hundreds of small batches."""
 
-    def __init__(self, draft: Draft, number: int, terms: Terms) -> None:
+    def __init__(self, draft: Draft, number: int, terms: Terms, read: Read) -> None:
         self._draft = draft
         self._number = number
         self._terms = terms
+        self._read = read
+        self._throttled: _Throttled | None = None
+        """Records that may be taken yet, once one near the delivery limit was."""
         self._is_inside_batch = False
         """True after a span that does not end its batch."""
         self._has_begun_batch = False
@@ -169,24 +198,47 @@ class _Taking:
         main = self._draft.main
         if span.first_offset < main.end_offset:
             for run in main.runs(span.first_offset, span.last_offset + 1):
-                if run.state is RecordState.AVAILABLE:
-                    self._take_again(run, span.content)
+                if run.state is RecordState.AVAILABLE and not self._take_again(run, span.content):
+                    return False
         is_new = span.last_offset >= self._end_offset
-        goes_on = not is_new or self._take_new(span)
+        goes_on = not is_new or (self._throttled is None and self._take_new(span))
         self._is_inside_batch = not span.ends_batch
         self._has_begun_batch = is_new and self._is_inside_batch
         return goes_on
 
-    def _take_again(self, run: Run, content: Content) -> None:
+    def _take_again(self, run: Run, content: Content) -> bool:
         if content is not Content.RECORDS:
             self._draft.archive(run, content.value)
-            return
+            return True
         if run.deliveries >= self._terms.delivery_count_limit:
             self._draft.give_up(run, content.value, has_letters=self._terms.has_letters)
-            return
-        self._draft.hold(run, self._number, run.deliveries + 1)
-        self.count += run.end_offset - run.first_offset
-        self._note(run.first_offset, run.end_offset, run.deliveries + 1)
+            return True
+        taken = self._allowed(run)
+        if taken is None:
+            return False
+        self._draft.hold(taken, self._number, run.deliveries + 1)
+        self.count += taken.end_offset - taken.first_offset
+        self._note(taken.first_offset, taken.end_offset, run.deliveries + 1)
+        return taken == run
+
+    def _allowed(self, run: Run) -> Run | None:
+        """Return the part of a run that may be taken, None if nothing."""
+        throttled = self._throttled
+        if throttled is None:
+            limit = self._terms.delivery_count_limit
+            if not is_throttled(run.deliveries, limit):
+                return run
+            if self.count:
+                return None
+            last_offset = self._draft.main.end_of_equal(run) - 1
+            batches = self._read.batches
+            left = records_at_once(run.deliveries, limit, batches, run.first_offset, last_offset)
+            throttled = _Throttled(run.deliveries, left)
+        elif run.deliveries != throttled.deliveries or not throttled.left:
+            return None
+        taken = run._replace(end_offset=min(run.end_offset, run.first_offset + throttled.left))
+        self._throttled = throttled._replace(left=throttled.left - (taken.end_offset - taken.first_offset))
+        return taken
 
     def _take_new(self, span: Span) -> bool:
         main = self._draft.main
@@ -225,14 +277,19 @@ class _Taking:
 
 
 def _covered(read: Read) -> Iterator[Span]:
-    """Yield the spans from the offset on from which the log was read, with those in between that have no record."""
+    """Yield the spans of the part of the log that was wanted, with those in between that have no record."""
     at = read.first_offset
     for span in read.spans:
         if span.last_offset < at:
             continue
         if span.first_offset > at:
             yield Span(at, span.first_offset - 1, Content.NOTHING)
-        yield span._replace(first_offset=max(at, span.first_offset))
+        first_offset = max(at, span.first_offset)
+        if read.end_offset is not None and span.content is Content.RECORDS and span.last_offset >= read.end_offset:
+            if first_offset < read.end_offset:
+                yield span._replace(first_offset=first_offset, last_offset=read.end_offset - 1)
+            return
+        yield span._replace(first_offset=first_offset)
         at = span.last_offset + 1
 
 

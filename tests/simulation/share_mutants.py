@@ -43,10 +43,11 @@ def release_without_limit(_release: Any, self: Draft, run: Run, _holder: Any) ->
     self._step(run, RecordState.AVAILABLE, run.deliveries)
 
 
-def take_without_limit(take: Any, self: Any, run: Run, content: Content) -> None:
+def take_without_limit(take: Any, self: Any, run: Run, content: Content) -> bool:
     terms, self._terms = self._terms, replace(self._terms, delivery_count_limit=30)
-    take(self, run, content)
+    goes_on: bool = take(self, run, content)
     self._terms = terms
+    return goes_on
 
 
 def hand_out_what_was_aborted(read_of: Any, *args: Any, **kwargs: Any) -> Read:
@@ -100,11 +101,12 @@ def give_up_without_letter(give_up: Any, self: Draft, run: Run, reason: Any, *, 
     give_up(self, run, reason, has_letters=has_letters and reason is not draft.ArchiveReason.REJECTED)
 
 
-def raise_no_count(_take: Any, self: Any, run: Run, content: Content) -> None:
+def raise_no_count(_take: Any, self: Any, run: Run, content: Content) -> bool:
     if content is Content.RECORDS:
         self._draft.hold(run, self._number, run.deliveries)
         self.count += run.end_offset - run.first_offset
         self._note(run.first_offset, run.end_offset, run.deliveries)
+    return True
 
 
 def never_end_a_lock(_decide: Any, *_args: Any, **_kwargs: Any) -> Decision:

@@ -176,6 +176,7 @@ class ShareFetchRequest(_message.Message):
     """
     max_records: _builtins.int
     """Number of records from which on no further batch is acquired: batches are acquired whole, so there may be more.
+    Only records near the delivery limit of the group come in parts of their batch, and the last time each alone.
     Default 0 means 500.
     """
     strict_max_records: _builtins.bool

@@ -52,10 +52,18 @@ class Log:
         contents = {self.content(at) for at in batch}
         return len(contents) > 1 or contents == {Content.RECORDS}
 
+    def whole_batches(self, offsets: range) -> list[range]:
+        """The batches that have some of these offsets."""
+        return [each for each in self._batches if range(max(each.start, offsets.start), min(each.stop, offsets.stop))]
+
+    def size_of_batches(self, offsets: range) -> int:
+        """The number of offsets in the batches that have some of these."""
+        return sum(len(each) for each in self.whole_batches(offsets) if each.start in self._contents)
+
     def read(self, offsets: range) -> Read:
-        """What the product would be told."""
+        """What the product would be told: the first batch may begin before the offsets."""
         spans: list[Span] = []
-        for batch in self.batches(offsets):
+        for batch in self.whole_batches(offsets):
             runs = [(content, [*each]) for content, each in groupby(batch, self._contents.get) if content is not None]
             spans += [Span(each[0], each[-1], content, ends_batch=each[-1] + 1 == batch.stop) for content, each in runs]
         return Read(offsets.start, tuple(spans))
@@ -92,6 +100,50 @@ class Entry:
     """Why it was given up, as long as its letter is not written."""
 
 
+class Throttle:
+    """What one acquisition may take of records near the delivery limit."""
+
+    def __init__(self, log: Log, offsets: range, limit: int) -> None:
+        """`offsets`: those that were read."""
+        self._log = log
+        self._offsets = offsets
+        self._limit = limit
+        self._deliveries = self._left = 0
+
+    @property
+    def is_on(self) -> bool:
+        return self._deliveries > 0
+
+    def allows(self, at: int, entries: dict[int, Entry], *, has_others: bool) -> bool:
+        deliveries = entries[at].deliveries
+        if not self.is_on:
+            threshold = max(2, -(-self._limit // 2))
+            if deliveries < threshold:
+                return True
+            if has_others:
+                return False
+            self._deliveries = deliveries
+            self._left = 1
+            if deliveries < self._limit - 1:
+                size = self._log.size_of_batches(self._like(at, entries))
+                self._left = max(1, size // 2 ** (deliveries - threshold + 1))
+        if deliveries != self._deliveries or not self._left:
+            return False
+        self._left -= 1
+        return True
+
+    def _like(self, at: int, entries: dict[int, Entry]) -> range:
+        """The offsets read from this one on that are as available as it."""
+        end = at
+        while entries.get(end) == entries[at]:
+            end += 1
+        return range(at, max(at + 1, min(end, self._read_end)))
+
+    @property
+    def _read_end(self) -> int:
+        return max(each.stop for each in self._log.whole_batches(self._offsets))
+
+
 class NotAllowed(Exception):
     """The member does not hold what it acknowledges, or nobody ever got it."""
 
@@ -116,15 +168,22 @@ class Model:
         held = [f"{at}{shown(entry)}" for at, entry in sorted(self.entries.items()) if at < self.start and entry.hold]
         return " ".join([*held, f"{self.start}:", *(shown(self.entries[at]) for at in range(self.start, self.end))])
 
-    def acquire(self, member: str, log: Log, offsets: range, terms: Terms, most: int) -> dict[int, int]:
-        """Deliveries of the offsets that the member gets, of these that it read."""
+    def acquire(
+        self, member: str, log: Log, offsets: range, terms: Terms, most: int, end: int | None = None
+    ) -> dict[int, int]:
+        """Deliveries of the offsets that the member gets, of these that it read: no record from `end` on."""
         found: dict[int, int] = {}
         hold = Hold(member, terms.delivery_count_limit, terms.has_letters)
+        throttle = Throttle(log, offsets, terms.delivery_count_limit)
         for batch in log.batches(offsets):
             has_begun = False
             for at in batch:
                 content = log.content(at)
-                if at > self.end or (not has_begun and len(found) >= most and at == batch[0]):
+                if at > self.end or (at == self.end and throttle.is_on):
+                    break
+                if end is not None and at >= end and content is Content.RECORDS:
+                    break
+                if not has_begun and len(found) >= most and at == batch[0]:
                     break
                 if at == self.end:
                     if content is not Content.RECORDS and self.start == self.end:
@@ -138,6 +197,9 @@ class Model:
                     self.end += 1
                     self.entries[at] = Entry(AVAILABLE, 0)
                 if at >= self.start and self.entries[at].state is AVAILABLE:
+                    is_candidate = content is Content.RECORDS and self.entries[at].deliveries < hold.limit
+                    if is_candidate and not throttle.allows(at, self.entries, has_others=bool(found)):
+                        break
                     self._hand_out(at, content, hold, found)
             else:
                 continue

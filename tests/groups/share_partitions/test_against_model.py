@@ -62,7 +62,7 @@ commands = st.lists(
     max_size=60,
 )
 terms = st.builds(
-    Terms, delivery_count_limit=st.integers(2, 4), in_flight_max=st.integers(1, 12), has_letters=st.booleans()
+    Terms, delivery_count_limit=st.integers(2, 6), in_flight_max=st.integers(1, 12), has_letters=st.booleans()
 )
 
 
@@ -118,9 +118,11 @@ class Queue:
         read = self.log.read(offsets)
         # Offsets behind the last batch were not read.
         offsets = range(offsets.start, read.spans[-1].last_offset + 1 if read.spans else offsets.start)
+        end = self.random.randint(offsets.start, offsets.stop) if self.random.random() < 0.3 else None
+        read = replace(read, end_offset=end)
         found = rules.acquire(self.partition, member, read, terms, max_records=most, log=LogPosition(self.log_start))
         self.expect(found.change, lambda: self.model.move_log_start(self.log_start), is_final=False)
-        handed_out = self.model.acquire(member, self.log, offsets, terms, most)
+        handed_out = self.model.acquire(member, self.log, offsets, terms, most, end)
         told = {
             at: each.delivery_count for each in found.ranges for at in range(each.first_offset, each.last_offset + 1)
         }

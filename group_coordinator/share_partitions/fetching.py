@@ -45,6 +45,8 @@ transactions, or others acquired them first."""
 LOOKS_AT_ONCE_MAX: Final = 2
 """Number of those that may be made in one turn of the loop."""
 
+_DOUBLINGS_MAX: Final = 40
+
 _GONE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -86,6 +88,8 @@ class _PlannedRead(Struct, frozen=True):
     """A read of one partition."""
 
     span: LogSpan
+    end_offset: int
+    """The offset after as many available ones as are wanted. The read may go on behind it."""
     state_epoch: int
 
 
@@ -260,7 +264,7 @@ class ShareFetches:
                 continue
             if plan is not None:
                 plans.append(plan)
-                records_left -= plan.span.end_offset - plan.span.first_offset
+                records_left -= plan.end_offset - plan.span.first_offset
         for ordinal in gone:
             self._sessions.remove(fetch.session, ordinal)
         return plans, considered == PLANS_PER_LOOK and bool(fetch.fresh)
@@ -290,7 +294,10 @@ class ShareFetches:
             if share.start_offset < view.log_start_offset:
                 self._move_log_start(fetch, ref, view)
             return None
-        return _PlannedRead(LogSpan(ref, first_offset, end_offset), share.state_epoch)
+        # Each look without a record reads twice as far, since compaction may have left a hole of millions of offsets.
+        farther = first_offset + (end_offset - first_offset << min(fetch.looks, _DOUBLINGS_MAX))
+        span = LogSpan(ref, first_offset, min(view.bound_offset, farther))
+        return _PlannedRead(span, end_offset, share.state_epoch)
 
     def _share(
         self, fetch: _OneFetch, ref: PartitionRef, view: LogView, settings: ShareSettings
@@ -334,7 +341,8 @@ class ShareFetches:
             if each.error is not None:
                 fetch.errors[plan.span.ref.ordinal] = plan.span.ref, each.error
         size = sum(len(encoded) for each in found for _header, encoded in each.batches)
-        if size < fetch.request.bytes_min and not fetch.is_last and not fetch.errors:
+        has_hole = not all(each.batches for each in found)
+        if size < fetch.request.bytes_min and not has_hole and not fetch.is_last and not fetch.errors:
             # Nothing is acquired until there is enough, or the time is over.
             self._wait(fetch)
             fetch.fresh.update(dict.fromkeys(plan.span.ref.ordinal for plan in plans))
@@ -388,7 +396,7 @@ class ShareFetches:
         command = Acquire(
             member_id=member_id,
             state_epoch=plan.state_epoch,
-            read=read_of(found, span.first_offset, end_offset=span.end_offset if fetch.request.is_strict else None),
+            read=read_of(found, span.first_offset, end_offset=plan.end_offset if fetch.request.is_strict else None),
             log=LogPosition(found.log_start_offset, found.leader_epoch),
             terms=terms_of(fetch.membership.settings),
             max_records=records_left,

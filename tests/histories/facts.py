@@ -6,15 +6,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.histories import form
 from tests.histories.form import History, Isolation, Outcome, Reading, Send, Verdict
-
-FINAL: Final = "the final read"
 
 
 class Violation(Struct, frozen=True, order=True):
@@ -246,14 +243,14 @@ def first_reads(history: History) -> Mapping[str, float]:
 
 
 def views_of(history: History) -> Iterator[View]:
-    """Yield the snapshots, in the order of their first reads, and the final read. Reads of parts are put together."""
-    parts: dict[str, list[tuple[int, Reading]]] = defaultdict(list)
+    """Yield snapshots and final reads, in the order of their first parts. A final read is what one process does."""
+    parts: dict[tuple[type[Reading], str], list[tuple[int, Reading]]] = defaultdict(list)
     for line, each in readings(history):
         if isinstance(each, form.Snapshot):
-            parts[each.snapshot].append((line, each))
+            parts[form.Snapshot, each.snapshot].append((line, each))
         elif isinstance(each, form.FinalRead):
-            parts[FINAL].append((line, each))
-    for name, pieces in parts.items():
+            parts[form.FinalRead, each.process].append((line, each))
+    for (kind, name), pieces in parts.items():
         values: dict[str, tuple[str, int]] = {}
         starts: dict[str, int] = {}
         for _, piece in pieces:
@@ -261,5 +258,6 @@ def views_of(history: History) -> Iterator[View]:
             for k, records in piece.records.items():
                 values.update((value, (k, offset)) for offset, value in records)
         partitions = frozenset(k for _, piece in pieces for k in (*piece.records, *piece.spans))
-        whole = None if name == FINAL else partitions
-        yield View(name, pieces[0][0], min(piece.invoked for _, piece in pieces), values, starts, whole)
+        whole = None if kind is form.FinalRead else partitions
+        title = f"the final read of {name}" if whole is None else f"snapshot {name}"
+        yield View(title, pieces[0][0], min(piece.invoked for _, piece in pieces), values, starts, whole)

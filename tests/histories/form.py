@@ -162,7 +162,7 @@ class Delta(Reading, frozen=True, kw_only=True, tag="delta"):
 
 
 class FinalRead(Reading, frozen=True, kw_only=True, tag="final"):
-    """A full read_committed drain once all is quiet. Together they cover all partitions of the history."""
+    """A full read_committed drain once all is quiet. Those of one process cover all partitions of the history."""
 
 
 class Committed(Operation, frozen=True, kw_only=True, tag="committed"):

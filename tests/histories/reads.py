@@ -115,13 +115,13 @@ def unsteady_polls(facts: Facts) -> Iterator[Violation]:
 def lost_writes(facts: Facts) -> Iterator[Violation]:
     """I5: what was committed and passed by readers was read by one, and later snapshots and the final read have it."""
     passed = coverage(facts)
-    final = next((view for view in facts.views if view.is_final), None)
+    finals = [view for view in facts.views if view.is_final]
     for write in facts.writes.values():
         txn = facts.transactions[write.txn]
         if txn.fate is not Fate.COMMITTED or not write.is_definite or write.value in facts.first_read:
             continue
         lacking = [view for view in facts.views if txn.acknowledged < view.invoked and view.lacks(write)]
-        if final is not None and final.lacks(write):
+        if any(view.lacks(write) for view in finals):
             yield Violation(5, write.line, f"{shown(write.k, write.offset)} {write.value} of {write.txn} is never read")
         elif lacking:
             yield Violation(5, write.line, f"{write.value} of {write.txn} is not in {lacking[0].name}, nor read ever")

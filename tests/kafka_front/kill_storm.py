@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ from coordinator_client import Admin, read
 from tests.harness import forked
 from tests.harness.kafka_socket import kafka_address
 from tests.harness.server_process import ROOT, ServerProcess
+from tests.kafka_front.telling import now
 
 TOPIC: Final = "payments"
 PARTITIONS: Final = 3
@@ -36,6 +38,29 @@ class Told:
     group: str
     offset: int
     fate: str = "unknown"
+    life: int = 1
+    """Number of the process."""
+    began: float = 0.0
+    """A time before the first request (s)."""
+    partitions: list[int] = field(default_factory=list)
+    """Those of the values, if the producer tells them."""
+    places: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Offset of each value that was acknowledged with one, and a time afterwards."""
+    asked: tuple[str, float] | None = None
+    """The end that was asked for, and a time before; None if the producer tells nothing, or got not so far."""
+    producer: tuple[int, int] | None = None
+    """Producer id and epoch, if the producer tells them."""
+    ended: float | None = None
+    """A time after the end is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something that happened between two times (s)."""
+
+    what: Any
+    since: float
+    until: float
 
 
 @dataclass(slots=True)
@@ -47,11 +72,15 @@ class Client:
     """Command of the process of a life, by its number. It prints what `killed_producer` says."""
     news: Condition = field(default_factory=Condition)
     told: list[Told] = field(default_factory=list)
+    identities: list[Noted] = field(default_factory=list)
+    """Producer id and epoch in each answer to InitProducerId, if the producer tells them."""
     ended_count: int = 0
     """Number of transactions whose end is known."""
     is_gone: bool = False
     """Its process said its last word."""
     _life: int = 0
+    _started: float = 0.0
+    _of_value: dict[str, Told] = field(default_factory=dict)
     _process: forked.Popen | None = None
     _listener: Thread | None = None
 
@@ -59,6 +88,7 @@ class Client:
         """Start the next process."""
         self._life += 1
         self.is_gone = False
+        self._started = now()
         self._process = forked.Popen(
             self.program(storm, self._life),
             stdin=subprocess.PIPE,
@@ -92,15 +122,60 @@ class Client:
         for line in lines:
             said = json.loads(line)
             with self.news:
-                if "fate" in said:
-                    self.told[-1].fate = said["fate"]
-                    self.ended_count += said["fate"] != "unknown"
-                else:
-                    self.told.append(Told(said["began"], said["group"], said["offset"]))
+                self._note(said)
                 self.news.notify_all()
         with self.news:
             self.is_gone = True
             self.news.notify_all()
+
+    def _note(self, said: dict[str, Any]) -> None:
+        """Keep a line of a producer (`telling.py`). One that does not tell the time may have begun with its process."""
+        match said:
+            case {"began": values}:
+                began = said.get("at", self._started)
+                place = said["group"], said["offset"]
+                told = Told(values, *place, life=self._life, began=began, partitions=said.get("partitions", []))
+                self.told.append(told)
+                self._of_value.update(dict.fromkeys(values, told))
+            case {"sent": value}:
+                self._of_value[value].places[value] = said["offset"], said["at"]
+            case {"asks": verdict}:
+                self.told[-1].asked = verdict, said["at"]
+                self.told[-1].producer = tuple(said["producer"]) if "producer" in said else None
+            case {"producer": identity}:
+                self.identities.append(Noted(tuple(identity), said["since"], said["at"]))
+            case {"fate": fate}:
+                self.told[-1].fate = fate
+                self.told[-1].ended = said.get("at", now())
+                self.ended_count += fate != "unknown"
+
+
+class Watcher:
+    """A read_committed consumer of librdkafka that reads through the whole storm."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.polls: list[Noted] = []
+        """Records of each poll by partition."""
+        self._process = forked.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        self._listener = Thread(target=self._listen, args=(self._process.stdout,))
+        self._listener.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Kill it: what it told until then is whole lines."""
+        self._process.kill()
+        self._listener.join()
+        with self._process:
+            self._process.wait()
+
+    def _listen(self, lines: Any) -> None:
+        for line in lines:
+            said = json.loads(line)
+            self.polls.append(Noted(said["polled"], said["since"], said["at"]))
 
 
 class Storm:
@@ -113,6 +188,8 @@ class Storm:
         self.kafka = ""
         """Address of Kafka's protocol."""
         self.clients = clients
+        self.faults: list[Noted] = []
+        """Faults of servers by their names."""
         for client in clients:
             client.news = self._news
 
@@ -136,16 +213,23 @@ class Storm:
                 client.kill()
         self.server.kill()
 
-    def rage(self) -> None:
-        for number in range(KILLS):
+    def rage(self, kills: int = KILLS) -> None:
+        for number in range(kills):
             self._wait_for_progress()
             if number % 3 == 2:
                 client = self._rng.choice(self.clients)
                 client.kill()
                 client.start(self)
             else:
-                self.server.kill()
-                self.server.start()
+                with self._fault("SIGKILL"):
+                    self.server.kill()
+                    self.server.start()
+
+    @contextmanager
+    def _fault(self, name: str) -> Iterator[None]:
+        since = now()
+        yield
+        self.faults.append(Noted(name, since, now()))
 
     def calm(self) -> None:
         self._wait_for_progress()

@@ -1,24 +1,25 @@
 """Producers that live through kills of their server, and a reader. `test_kills` starts and kills them.
 
     python killed_producer.py kafka|sdk|stub ADDRESS TRANSACTIONAL_ID LIFE     until its input ends
-    python killed_producer.py read ADDRESS TOPIC PARTITIONS GROUP...
+    python killed_producer.py read ADDRESS GROUP...
+    python killed_producer.py watch ADDRESS                                    until it is killed
 
-A producer prints a line of JSON before it sends a transaction, and another one when it knows what became of it. A
-reader prints one line: values by partition, and offsets by group.
+A producer prints lines of JSON (`telling.py`). A reader prints one line: values and their places by partition, and
+offsets by group. A watcher tells what it polls.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from random import Random
 from threading import Event, Thread
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 import coordinator_client
 from tests.kafka_front.stub_work import StubWork
+from tests.kafka_front.telling import now, tell
 
 PARTITIONS = 3
 TOPIC = "payments"
@@ -26,6 +27,8 @@ TIMEOUT_MS = 10_000
 """Timeout of transactions. Readers wait so long for one whose producer was killed for good."""
 SOCKET_TIMEOUT_MS = 10_000
 """Patience of librdkafka with a server that is stopped or cut off; not more than a transaction has."""
+WATCHED_RECORDS_MAX = 100
+WATCHED_SECONDS = 0.1
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
 
 
@@ -44,12 +47,9 @@ class Work:
         values = [f"{self._name}.{self._number}.{number}" for number in range(self._rng.randrange(1, 6))]
         records = [(self._rng.randrange(PARTITIONS), value) for value in values]
         offset = int(self._name.rpartition(".")[2]) * 1_000_000 + self._number
-        tell(began=values, group=self.group, offset=offset)
+        partitions = [partition for partition, _ in records]
+        tell(began=values, partitions=partitions, group=self.group, offset=offset)
         return records, offset, self._rng.random() > 0.2
-
-
-def tell(**fields: object) -> None:
-    print(json.dumps(fields), flush=True)
 
 
 class KafkaWork:
@@ -73,7 +73,7 @@ class KafkaWork:
         try:
             producer = self._begun()
             for partition, value in records:
-                producer.produce(TOPIC, value, partition=partition)
+                producer.produce(TOPIC, value, partition=partition, on_delivery=_tell_sent)
             metadata = self._member.consumer_group_metadata()
             position = [TopicPartition(TOPIC, 0, offset)]
             self._insist(lambda: producer.send_offsets_to_transaction(position, metadata))
@@ -85,8 +85,10 @@ class KafkaWork:
             # An abort drops batches that wait to be repeated and may be stored. librdkafka 2.16 then gives their
             # sequence numbers to the next transaction, whose batches count as repetitions, so they are lost.
             producer.flush()
+            tell(asks="abort")
             self._abort()
             return ABORTED
+        tell(asks="commit")
         try:
             self._insist(producer.commit_transaction)
         except KafkaException as error:
@@ -150,15 +152,20 @@ class SdkWork:
         errors = coordinator_client
         try:
             with self._producer.transaction() as transaction:
-                for partition, value in records:
-                    transaction.send(TOPIC, value.encode(), partition=partition)
+                sent = [transaction.send(TOPIC, value.encode(), partition=partition) for partition, value in records]
+                tell(asks="commit" if commits else "abort")
                 if not commits:
                     transaction.abort()
         except errors.OutcomeUnknown:
             return UNKNOWN if not commits else self._resolved()
         except (errors.Abortable, errors.Recoverable, errors.Retriable):
             return ABORTED
-        return COMMITTED if commits else ABORTED
+        if not commits:
+            return ABORTED
+        for (_, value), record in zip(records, sent, strict=True):
+            if record.offset is not None:
+                tell(sent=value, offset=record.offset)
+        return COMMITTED
 
     def _resolved(self) -> str:
         while True:
@@ -166,6 +173,12 @@ class SdkWork:
                 return COMMITTED if self._producer.resolve_outcome() else ABORTED
             except coordinator_client.OutcomeUnknown:
                 continue
+
+
+def _tell_sent(error: KafkaError | None, message: Message) -> None:
+    """Tell that a record is acknowledged. librdkafka does not know the offset of each."""
+    if error is None and message.offset() >= 0:
+        tell(sent=message.value().decode(), offset=message.offset())
 
 
 def produce(kind: str, address: str, transactional_id: str, life: str) -> None:
@@ -186,13 +199,17 @@ def _worker(kind: str, address: str, transactional_id: str) -> KafkaWork | SdkWo
 
 def read(address: str, groups: list[str]) -> None:
     settings = {"bootstrap.servers": address, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    since = now()
     values: list[list[str]] = []
+    places: list[list[int]] = []
     for partition in range(PARTITIONS):
         reader = Consumer({**settings, "group.id": "reader", "enable.partition.eof": True, "check.crcs": True})
         reader.assign([TopicPartition(TOPIC, partition, 0)])
         found: list[str] = []
+        places.append([])
         while (message := reader.poll()) is not None and message.error() is None:
             found.append(message.value().decode())
+            places[-1].append(message.offset())
         assert message is not None
         assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
         values.append(found)
@@ -203,9 +220,39 @@ def read(address: str, groups: list[str]) -> None:
         (committed,) = reader.committed([TopicPartition(TOPIC, 0)])
         offsets[group] = committed.offset
         reader.close()
-    tell(values=values, offsets=offsets)
+    tell(values=values, places=places, offsets=offsets, since=since)
+
+
+def watch(address: str) -> None:
+    """Read from the first record on, through every life of the server, until a kill."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "watcher",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+            "reconnect.backoff.max.ms": 200,
+            "metadata.recovery.strategy": "none",
+            "log_level": 0,
+        }
+    )
+    reader.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+    while True:
+        since = now()
+        found: dict[int, list[tuple[int, str]]] = {}
+        for message in reader.consume(WATCHED_RECORDS_MAX, timeout=WATCHED_SECONDS):
+            if message.error() is None:
+                found.setdefault(message.partition(), []).append((message.offset(), message.value().decode()))
+        if found:
+            tell(polled=found, since=since)
 
 
 if __name__ == "__main__":
     what, where, *rest = sys.argv[1:]
-    read(where, rest) if what == "read" else produce(what, where, *rest)
+    if what == "read":
+        read(where, rest)
+    elif what == "watch":
+        watch(where)
+    else:
+        produce(what, where, *rest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import cycle
 from typing import Any, Final
 from uuid import uuid4
@@ -15,6 +15,7 @@ from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.log_pb2_grpc import LogServiceStub
 from coordinator_api.v1.transaction_pb2_grpc import TransactionServiceStub
 from coordinator_client.clock import SystemClock
+from tests.kafka_front.telling import now, tell
 
 CALL_SECONDS: Final = 5.0
 _PAUSE_MS: Final = 50
@@ -41,8 +42,10 @@ class StubWork:
         may_commit = False
         try:
             identity = self._identity or self._begun()
-            self._call(lambda: LogServiceStub(self._channel).Produce, self._produce(records, identity))
+            produced = self._call(lambda: LogServiceStub(self._channel).Produce, self._produce(records, identity))
+            _tell_sent(records, produced.results)
             may_commit = commits
+            tell(asks="commit" if commits else "abort", producer=identity)
             end = txn.EndTxnRequest(
                 transactional_id=self._id, producer_id=identity[0], producer_epoch=identity[1], committed=commits
             )
@@ -56,7 +59,9 @@ class StubWork:
 
     def _begun(self) -> tuple[int, int]:
         request = txn.InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
+        since = now()
         begun = self._call(lambda: TransactionServiceStub(self._channel).InitProducerId, request)
+        tell(producer=(begun.producer_id, begun.producer_epoch), since=since)
         return begun.producer_id, begun.producer_epoch
 
     def _produce(self, records: list[tuple[int, str]], identity: tuple[int, int]) -> log.ProduceRequest:
@@ -101,6 +106,14 @@ class StubWork:
                 elif problem.error_class != common.ERROR_CLASS_RETRY:
                     raise Refused(problem.error_message)
             SystemClock().pause(_PAUSE_MS)
+
+
+def _tell_sent(records: list[tuple[int, str]], results: Iterable[log.ProduceResult]) -> None:
+    """Tell the offsets of what is acknowledged. The records of a partition are one batch."""
+    for result in results:
+        values = [value for partition, value in records if partition == result.partition]
+        for number, value in enumerate(values if result.base_offset >= 0 else ()):
+            tell(sent=value, offset=result.base_offset + number)
 
 
 def _parts(answer: Any) -> list[Any]:

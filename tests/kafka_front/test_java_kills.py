@@ -19,6 +19,7 @@ from tests.harness.of_commit import first_seed
 from tests.kafka_clients.cache import Cache
 from tests.kafka_clients.suites.java import RELEASE, jars
 from tests.kafka_front.kill_storm import Client, Storm, check_readers
+from tests.kafka_front.storm_history import check_again
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.kill, pytest.mark.requires_java]
 
@@ -86,3 +87,4 @@ def test_acknowledged_transactions_of_java_producers_outlive_kills(
         storm.rage()
         storm.calm()
         check_readers(storm, *reader.end())
+        check_again(storm, None, tmp_path / "history.jsonl")

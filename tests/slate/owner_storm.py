@@ -1,7 +1,7 @@
 """Two servers with one lease, whose owner is killed, stopped, ended and cut off again and again under producers.
 
     python -m tests.slate.owner_storm --faults 200 --seed 7 --weather --spark
-    python -m tests.slate.owner_storm --faults 20 --cuts
+    python -m tests.slate.owner_storm --faults 20 --cuts --history history.jsonl
 
 Producers of librdkafka, of the SDK and over bare stubs of gRPC write. With `--spark` a job of Spark copies what they
 wrote, through source and sink. With `--weather` the object store answers late, twice, with 409 and 500, or not at all.
@@ -9,6 +9,7 @@ With `--cuts` each fault cuts the owner's network: to the store, to the clients,
 
 Each fault waits until every producer got something done after the last one. The check at the end is that of any kill
 storm: what was acknowledged is read exactly once, by a Kafka consumer and by the SDK, once all producers have ended.
+Then a second checker (`tests/histories`) reads the history of the storm, and what a consumer polled all the time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from coordinator_client.clock import SystemClock
 from tests.harness import forked
 from tests.harness.object_store import ObjectServer
 from tests.harness.store_weather import Weather
-from tests.kafka_front.kill_storm import ENVIRONMENT, PARTITIONS, TOPIC, Client, Storm, check_readers
+from tests.kafka_front.kill_storm import ENVIRONMENT, PARTITIONS, TOPIC, Client, Storm, Watcher, check_readers
+from tests.kafka_front.storm_history import check_again
 from tests.slate.cuts import node_networks, why_not
 from tests.slate.storm_pair import CUTS, SIGNALS, Pair
 
@@ -54,6 +56,8 @@ class Plan:
     """True for cuts of networks in place of signals."""
     has_weather: bool = False
     has_spark: bool = False
+    history: Path | None = None
+    """File for the history, if it is to be kept."""
 
 
 class OwnerStorm(Storm):
@@ -85,7 +89,8 @@ class OwnerStorm(Storm):
         """Let the owner suffer these faults."""
         for number, fault in enumerate(faults, 1):
             self._wait_for_progress()
-            self._pair.fault(fault)
+            with self._fault(fault):
+                self._pair.fault(fault)
             print(f"{number} {fault}: {sum(each.ended_count for each in self.clients)} ended", flush=True)
 
 
@@ -101,8 +106,9 @@ def run(directory: Path, plan: Plan) -> str:
         if plan.has_weather:
             objects.weather = Weather(plan.seed)
         kinds = tuple(CUTS) if plan.has_cuts else SIGNALS
-        storm.strike([kinds[number % len(kinds)] for number in range(plan.faults)])
-        storm.calm()
+        with Watcher(program("watch", storm.kafka)) as watcher:
+            storm.strike([kinds[number % len(kinds)] for number in range(plan.faults)])
+            storm.calm()
         command = program("read", storm.kafka, *(each.told[0].group for each in clients[:1]))
         shown = forked.run(command, stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT)
         found = json.loads(shown.stdout)
@@ -111,6 +117,7 @@ def run(directory: Path, plan: Plan) -> str:
         except AssertionError as wrong:
             wrong.add_note(_evidence(clients, pair.address, {each for part in found["values"] for each in part}))
             raise
+        check_again(storm, found, plan.history or directory / "history.jsonl", watcher.polls)
         return _account(plan, clients, pair, objects, copy)
 
 
@@ -165,7 +172,7 @@ def _account(plan: Plan, clients: Sequence[Client], pair: Pair, objects: ObjectS
     }
     lines = [
         f"{plan.faults} faults, {sum(each.ended_count for each in clients)} transactions ended",
-        "none lost, none twice, none in part",
+        "none lost, none twice, none in part, by both checkers",
         f"by producer: {fates}",
         f"ends of servers by exit status: {dict(pair.statuses)}",
     ]
@@ -198,6 +205,7 @@ def main() -> int:
     parser.add_argument("--lease-ttl-ms", type=int, default=LEASE_TTL_MS)
     parser.add_argument("--cuts", action="store_true", help="cut networks (Linux, root, iproute2) in place of signals")
     parser.add_argument("--weather", action="store_true", help="let the object store be unreliable")
+    parser.add_argument("--history", type=Path, help="write the history into this file")
     parser.add_argument("--spark", action="store_true", help="let a job of Spark copy the records (PySpark, Java)")
     arguments = parser.parse_args()
     if arguments.cuts and (problem := why_not()):
@@ -209,6 +217,7 @@ def main() -> int:
         has_cuts=arguments.cuts,
         has_weather=arguments.weather,
         has_spark=arguments.spark,
+        history=arguments.history,
     )
     with tempfile.TemporaryDirectory() as directory:
         print(run(Path(directory), plan))

@@ -122,13 +122,13 @@ class Client:
         for line in lines:
             said = json.loads(line)
             with self.news:
-                self._note(said)
+                self.note(said)
                 self.news.notify_all()
         with self.news:
             self.is_gone = True
             self.news.notify_all()
 
-    def _note(self, said: dict[str, Any]) -> None:
+    def note(self, said: dict[str, Any]) -> None:
         """Keep a line of a producer (`telling.py`). One that does not tell the time may have begun with its process."""
         match said:
             case {"began": values}:
@@ -166,11 +166,13 @@ class Watcher:
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Kill it: what it told until then is whole lines."""
+        """Kill it. It has read until then, through all faults."""
+        has_failed = self._process.poll() is not None
         self._process.kill()
         self._listener.join()
         with self._process:
             self._process.wait()
+        assert error is not None or not has_failed, "the watcher ended on its own"
 
     def _listen(self, lines: Any) -> None:
         for line in lines:

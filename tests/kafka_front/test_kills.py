@@ -19,7 +19,7 @@ from tests.harness.of_commit import first_seed
 from tests.kafka_front.kill_storm import ENVIRONMENT, KILLS, PROGRESS, Client, Storm, Watcher, check_readers
 from tests.kafka_front.storm_history import check_again
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.kill]
+pytestmark = [pytest.mark.slow, pytest.mark.kill]
 
 FEW_KILLS = 2
 
@@ -44,6 +44,7 @@ def by_stubs(transactional_id: str) -> Client:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(2))
 def test_acknowledged_transactions_outlive_kills(number: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     pytest.importorskip("confluent_kafka", reason="the environment is older than the lock")

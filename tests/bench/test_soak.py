@@ -17,6 +17,7 @@ from bench.soak.charts import charts
 from bench.soak.growth import JUDGED_FROM, KILLED_UNTIL, MEASURES, Sample, is_read_due, judge, trend
 from bench.soak.ledger import PARTITIONS, Seen, Told, differences
 from bench.soak.report import BY_HAND, Outcome, by_hand, page
+from tests.harness import forked
 
 QUIET = Sample(
     elapsed_s=0.0,
@@ -247,7 +248,7 @@ def test_a_run_is_good_only_if_it_was_whole_and_compared() -> None:
 
 
 def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "bench.soak", *arguments], capture_output=True, text=True, check=False)
+    return forked.run([sys.executable, "-m", "bench.soak", *arguments], capture_output=True, text=True)
 
 
 @pytest.mark.slow

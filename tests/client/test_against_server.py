@@ -9,7 +9,6 @@ import asyncio
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -37,6 +36,7 @@ from coordinator_client.transport.connection import Connection
 from coordinator_protocol.compression import COMPRESSION_NAMES
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome
+from tests.harness import forked
 from tests.harness.patience import looks
 from tests.harness.server_process import ServerProcess
 
@@ -102,7 +102,7 @@ for _ in range(10):
 def test_loops_one_after_the_other_print_no_traceback(shared: ServerProcess, topic: str) -> None:
     """A fetch is in flight when each loop ends, and is reported to grpc.aio while the next one runs."""
     program = [sys.executable, "-c", RUNS, shared.address, topic]
-    done = subprocess.run(
+    done = forked.run(
         program, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ":".join(sys.path)}
     )
     assert done.stderr == ""

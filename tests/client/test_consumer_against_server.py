@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from coordinator_client import Abortable, Admin, AsyncConsumer, Consumer, Miscon
 from coordinator_client.values import OffsetAndMetadata, TransactionOffsets
 from coordinator_protocol.marker import Outcome
 from tests.client.consumers import Diary, poll_all, values
+from tests.harness import forked
 from tests.harness.server_process import ServerProcess
 
 STEP_MS = 50
@@ -253,7 +253,7 @@ def test_topics_that_match_a_pattern_are_read_once_they_exist(shared: ServerProc
 def test_a_fork_of_a_member_is_told_so_and_the_member_goes_on(shared: ServerProcess, topic: str) -> None:
     sent = append(shared, topic, *range(4))
     command = [sys.executable, "-c", _FORKING, shared.address, topic]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     child, parent = done.stdout.splitlines()
     assert child.startswith(f"child: {Misconfigured.__name__}")

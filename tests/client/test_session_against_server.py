@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from coordinator_client import Admin, AsyncConsumer, AsyncProducer, Connection, Producer, read
 from coordinator_client.transport.session_transport import _SHARED
 from coordinator_server.grpc_front.transports import TransportName
+from tests.harness import forked
 from tests.harness.server_process import ROOT, ServerProcess
 from tests.harness.transports import skip_what_is_missing
 
@@ -153,7 +153,7 @@ def test_unary_calls_do_the_same(shared: ServerProcess) -> None:
 
 def test_a_fork_is_told_and_its_parent_goes_on(shared: ServerProcess, way: str) -> None:
     before = len(values(shared, "t"))
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-c", FORK, shared.address, way],
         capture_output=True,
         text=True,
@@ -189,5 +189,5 @@ for number in range(10):
 def test_what_was_closed_leaves_nothing_to_those_that_are_opened_next(shared: ServerProcess, way: str) -> None:
     """grpc.aio hands the end of a call to the loop of that call, and complains on another loop where that is closed."""
     command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, shared.address, way]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    done = forked.run(command, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")

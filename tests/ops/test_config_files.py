@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from coordinator_server.exits import ExitStatus
 from coordinator_server.settings.config import Config
+from tests.harness import forked
 from tests.harness.long_cases import long_but
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.ops.files import OPS
@@ -58,5 +58,5 @@ def test_a_server_starts_with_it(name: str, tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", *arguments) as server:
         for address in (server.address, f"unix:{tmp_path / 'socket'}"):
             health = [sys.executable, "-m", "txnctl", "health", "--server", address]
-            subprocess.run(health, check=True, capture_output=True, timeout=DEADLINE_SECONDS)
+            forked.run(health, check=True, capture_output=True, timeout=DEADLINE_SECONDS)
         assert server.terminate() == ExitStatus.OK

@@ -19,6 +19,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import WorkerLost, WorkerProcess
 from coordinator_runtime.worker_child import answer, receive, request, result, send
+from tests.harness import forked
 from tests.harness.patience import looks
 from tests.harness.server_process import ROOT
 
@@ -240,7 +241,7 @@ def read_to_the_end(pipe: BinaryIO | None) -> bytes:
 def test_it_ends_with_its_parent_however_that_ends(number: signal.Signals, *, is_busy: bool) -> None:
     """The worker has its parent's output, so that is read to its end when both are gone."""
     command = [sys.executable, "-c", PARENT.format(is_busy=is_busy)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as parent:
+    with forked.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         workers = [int(process) for process in parent.stdout.readline().split()]
         assert len(workers) == 2

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from coordinator_server.exits import ExitStatus
+from tests.harness import forked
 from tests.harness.long_cases import long_but
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.rights import as_user
@@ -25,10 +26,14 @@ SMALL_DISK: Final = ("unshare", "--map-root-user", "--mount", "sh", "-c")
 """A name space of its own for what the shell mounts: it is gone when the process is."""
 
 
-def start(directory: Path, *arguments: str | Path, before: Sequence[str] = ()) -> tuple[int, list[str]]:
-    """Exit status of a server that does not start, and the lines that it says, warnings in the log left out."""
+def start(
+    directory: Path, *arguments: str | Path, before: Sequence[str] = (), is_new: bool = False
+) -> tuple[int, list[str]]:
+    """Exit status of a server that does not start, and the lines that it says, warnings in the log left out. It is
+    forked unless it is to be a new process."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
-    done = subprocess.run(
+    run = subprocess.run if is_new else forked.run
+    done = run(
         [*before, *SERVE, *arguments],
         cwd=directory,
         env=environment | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}", "TXN_LISTEN": "127.0.0.1:0"},
@@ -53,7 +58,7 @@ def small_disk(directory: Path, size: str, before: str, after: str) -> list[str]
 
 def test_a_port_in_use_leaves_no_directory_behind(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "one") as running:
-        status, said = start(tmp_path, "--data-dir", "two", "--listen", running.address)
+        status, said = start(tmp_path, "--data-dir", "two", "--listen", running.address, is_new=True)
     assert status == ExitStatus.ADDRESS_REFUSED
     (line,) = said
     assert line.startswith(f"txnctl: cannot listen on {running.address}: Address already in use: choose another port")
@@ -86,7 +91,7 @@ def test_an_address_that_is_not_of_this_machine_leaves_no_directory_behind(
 def test_a_transport_that_is_not_there_leaves_no_directory_behind(tmp_path: Path) -> None:
     # A module of that name that is not the transport comes before the one that may be installed.
     (tmp_path / "txn_native_transport.py").write_text("raise ModuleNotFoundError('not here')\n")
-    status, said = start(tmp_path, "--data-dir", "data", "--set", "transport=native")
+    status, said = start(tmp_path, "--data-dir", "data", "--set", "transport=native", is_new=True)
     assert status == ExitStatus.USAGE
     assert len(said) == 1
     assert "transport = native, and it is not there" in said[0]

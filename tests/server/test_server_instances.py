@@ -28,6 +28,7 @@ from coordinator_server.grpc_front.grpc_transport import (
 from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listening import AddressRefused
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from tests.harness import forked
 from tests.harness.gated import GatedDispatcher
 from tests.harness.patience import DEADLINE_SECONDS, until
 from tests.harness.transports import VARIABLE
@@ -57,9 +58,7 @@ async def test_a_port_of_another_server_is_refused_although_its_instances_share_
 @pytest.fixture
 def intruder() -> Iterator[int]:
     """The port of another program, which would share it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _LISTEN_TOO], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as program:
+    with forked.Popen([sys.executable, "-c", _LISTEN_TOO], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         yield int(program.stdout.readline())
         program.kill()

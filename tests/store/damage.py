@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
 from coordinator_runtime.rocks.segments import SegmentOptions
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused, StoreUnreadable
+from tests.harness import forked
 
 ROOT: Final = Path(__file__).parents[2]
 SHARDS: Final = 64
@@ -129,7 +130,7 @@ def looked(directories: list[Path]) -> list[Verdict]:
     while len(verdicts) < len(directories):
         rest = [str(directory) for directory in directories[len(verdicts) :]]
         arguments = [sys.executable, "-m", "tests.store.damage", "look", *rest]
-        ended = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+        ended = forked.run(arguments, cwd=ROOT, capture_output=True, text=True)
         verdicts += [(name, words) for name, words in map(json.loads, ended.stdout.splitlines())]
         if ended.returncode != 0:
             verdicts.append(("crashed", f"status {ended.returncode}: {ended.stderr[-500:]}"))

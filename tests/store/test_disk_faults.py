@@ -13,6 +13,7 @@ import pytest
 
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
 from coordinator_runtime.store import CommitGroup, Family
+from tests.harness import forked
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.store.test_rocks_recovery import FAMILIES, SHARDS
 
@@ -71,7 +72,7 @@ print(json.dumps([durable[-1], [str(failure) for failure in failures]]))
 
 def run_server(directory: Path, fault: str, groups_max: int = 100_000, **environment: str) -> tuple[int, list[str]]:
     """The version reported durable last, and the failures reported."""
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-c", SERVER, str(directory), fault, str(groups_max)],
         stdout=subprocess.PIPE,
         check=True,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import select
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions, WriteB
 
 from coordinator_runtime.rocks import open_read_only, open_store
 from coordinator_runtime.store import CommitGroup, Family
+from tests.harness import forked
 from tests.store.damage import GROUPS, built
 
 ROWS = 20
@@ -145,7 +145,7 @@ Rdict(sys.argv[1], options, column_families=families, access_type=AccessType.rea
 
 def test_to_read_a_store_with_tracked_logs_without_the_option_still_ends_the_process(tmp_path: Path) -> None:
     built(tmp_path)
-    read = subprocess.run([sys.executable, "-c", READER, str(tmp_path / "live" / "store")], check=False)
+    read = forked.run([sys.executable, "-c", READER, str(tmp_path / "live" / "store")])
     assert read.returncode == -signal.SIGSEGV
     store = open_read_only(tmp_path / "live")
     assert store.version() == GROUPS

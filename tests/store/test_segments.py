@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from coordinator_runtime.store import (
     StoreUnreadable,
 )
 from partition_log.codec import log_key, partition_key
+from tests.harness import forked
 from tests.store.reclaiming import finish_reclaiming
 
 LARGE = b"\0" + b"large" * 20
@@ -335,7 +335,7 @@ shelf.put(1, 1)
 def test_killed_at_any_step_it_has_the_value_or_no_row(
     tmp_path: Path, where: str, name: str, moment: str, is_there: bool
 ) -> None:
-    dead = subprocess.run([sys.executable, "-c", DOOMED, str(tmp_path / "data"), where, name, moment], check=False)
+    dead = forked.run([sys.executable, "-c", DOOMED, str(tmp_path / "data"), where, name, moment])
     assert dead.returncode == -signal.SIGKILL
     shelf = Shelf(tmp_path / "data")
     assert shelf.rows() == [(log_key(1, offset), LARGE) for offset in range(1 + is_there)]

@@ -11,6 +11,7 @@ import pytest
 
 from coordinator_runtime.rocks import open_read_only, open_store
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused
+from tests.harness import forked
 from tests.store.test_rocks_recovery import SHARDS, contents
 
 CHILD = """
@@ -46,7 +47,7 @@ def test_another_process_keeps_us_out_until_it_dies(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", CHILD, str(tmp_path)]
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root}
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
+    with forked.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"open\n"
         with pytest.raises(StoreRefused, match=rf"another process \(pid {child.pid}\) has the directory .* open"):

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import typer
-from typer.testing import CliRunner
 
 from bench.curves.page import files as curve_files
 from coordinator_core.permissions import PERMISSIONS, Ask
@@ -29,7 +32,7 @@ from scripts.drawings import with_drawings
 from scripts.metrics_page import metrics_page
 from tests.conformance.page import conformance_page
 from tests.kafka_clients.page import with_client_tables
-from txnctl.cli import TRACEBACK_VARIABLE, app
+from txnctl.cli import TRACEBACK_VARIABLE, app, command_tree
 from txnctl.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -253,9 +256,12 @@ def _commands(group: typer.Typer, path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 def _command(path: tuple[str, ...]) -> str:
-    shown = CliRunner().invoke(app, [*path, "--help"], prog_name="txnctl", env={"COLUMNS": str(WIDTH), "TERM": "dumb"})
-    assert shown.exit_code == 0, shown.output
-    text = "\n".join(line.rstrip() for line in shown.stdout.strip().splitlines())
+    tree: Any = command_tree()
+    shown = io.StringIO()
+    # Not by typer's CliRunner, which builds the tree of all commands anew for each of them.
+    with patch.dict(os.environ, {"COLUMNS": str(WIDTH), "TERM": "dumb"}), redirect_stdout(shown):
+        tree([*path, "--help"], "txnctl", standalone_mode=False, terminal_width=WIDTH)
+    text = "\n".join(line.rstrip() for line in shown.getvalue().strip().splitlines())
     return f"### {' '.join(('txnctl', *path))}\n\n```text\n{text}\n```"
 
 

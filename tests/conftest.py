@@ -15,6 +15,7 @@ from scripts.java import java_problem
 from tests.harness.checked_loop import CheckedLoop
 from tests.harness.combinations import Combination, chosen, row_in_turn, rows_here
 from tests.harness.engines import ENGINE_VARIABLE, ENGINES, NATURAL, SLATE, close_shelves
+from tests.harness.long_cases import one_in
 from tests.harness.of_commit import TENTHS, commit_here, first_seed, tenth_in_turn, tenth_of
 from tests.harness.shares import Shares
 
@@ -117,8 +118,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Look for no garbage while modules are imported: nearly all that they make stays."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave the modules and tests, which stay until the end, out of all later collections of garbage."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -126,7 +134,9 @@ def pytest_collection_finish() -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let each test that uses one of the fixtures run in its rows, which its name then tells."""
     if "every_combination" in metafunc.fixturenames:
-        metafunc.parametrize("every_combination", rows_here(), indirect=True, ids=str)
+        is_costly = metafunc.definition.get_closest_marker("costly") is not None
+        rows = one_in(len(rows_here()), [(row,) for row in rows_here()]) if is_costly else rows_here()
+        metafunc.parametrize("every_combination", rows, indirect=True, ids=str)
     if "combination" in metafunc.fixturenames:
         row = row_in_turn(metafunc.module, metafunc.function.__name__)
         metafunc.parametrize("combination", [row], indirect=True, ids=str)

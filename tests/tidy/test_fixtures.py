@@ -7,7 +7,7 @@ import ast
 
 import pytest
 
-from tests.tidy.tree import files_of_tests, found_by, judges_modules, shown
+from tests.tidy.tree import files_of_tests, found_by, judges_modules, nodes_of, shown
 
 OTHER_PROCESSES = "tests/spark/conftest.py"
 """Its server and its JVM are processes of their own, shared by the one worker that runs these tests."""
@@ -42,7 +42,7 @@ def running_to_the_end(module: ast.Module) -> list[int]:
     """The lines of fixtures that hold something open until the last test of the process."""
     return [
         node.lineno
-        for node in ast.walk(module)
+        for node in nodes_of(module)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and any(_is_of_session(decorator) for decorator in node.decorator_list)
         and any(isinstance(part, ast.Yield) for part in ast.walk(node))

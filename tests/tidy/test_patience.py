@@ -22,7 +22,7 @@ from tests.harness.watchdog import (
     Watchdog,
     spent_by_this_and_its_children,
 )
-from tests.tidy.tree import ROOT, files_of_tests, found_by, judges_modules, shown
+from tests.tidy.tree import ROOT, files_of_tests, found_by, judges_modules, nodes_of, shown
 
 WAITING = {"communicate", "join", "result", "select", "timeout", "wait", "wait_for"}
 """Calls whose only or last positional number, where they have one, is a limit."""
@@ -69,7 +69,7 @@ def test_a_limit_is_recognised(source: str, lines: list[int]) -> None:
 @judges_modules
 def limits(module: ast.Module) -> list[int]:
     """The lines that say how many seconds to wait."""
-    return sorted({node.lineno for node in ast.walk(module) if _is_limit(node)})  # type: ignore[attr-defined]
+    return sorted({node.lineno for node in nodes_of(module) if _is_limit(node)})  # type: ignore[attr-defined]
 
 
 def _is_limit(node: ast.AST) -> bool:

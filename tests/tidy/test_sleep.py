@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.tidy.tree import files_of_tests, found_by, judges_modules, shown
+from tests.tidy.tree import files_of_tests, found_by, judges_modules, nodes_of, shown
 
 SLEEPERS = {"anyio", "asyncio", "gevent", "time", "trio"}
 
@@ -35,7 +35,7 @@ def test_sleeping_is_recognised(source: str, lines: list[int]) -> None:
 def sleeps(module: ast.Module) -> list[int]:
     """The lines that sleep; giving way to other tasks with `asyncio.sleep(0)` is not sleeping."""
     found = []
-    for node in ast.walk(module):
+    for node in nodes_of(module):
         match node:
             case ast.ImportFrom(module=name, names=names) if name in SLEEPERS:
                 found += [node.lineno for alias in names if alias.name == "sleep"]

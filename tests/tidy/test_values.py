@@ -8,7 +8,7 @@ import ast
 
 import pytest
 
-from tests.tidy.tree import found_by, judges_modules, shown
+from tests.tidy.tree import found_by, judges_modules, nodes_of, shown
 
 
 def test_every_struct_is_frozen() -> None:
@@ -39,7 +39,7 @@ def test_a_struct_that_can_be_changed_is_recognised(source: str, names: list[str
 @judges_modules
 def changeable_structs(module: ast.Module) -> list[str]:
     """The names of the structs that do not say that they are frozen, nor that they are compared by identity."""
-    classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in nodes_of(module) if isinstance(node, ast.ClassDef)]
     return [
         each.name for each in classes if is_struct(each) and not (says(each, "frozen", True) or says(each, "eq", False))
     ]

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from scripts.words import PRODUCT, Prose, count, prose_by_package, prose_in
-from tests.tidy.tree import ROOT, found_by, judges_modules, shown
+from tests.tidy.tree import ROOT, found_by, judges_modules, nodes_of, shown
 
 DANGLING = ("Of", "As", "So", "Or", "And", "Also", "Too", "Besides", "For whoever")
 """Beginnings of half a sentence whose subject is somewhere else."""
@@ -72,7 +72,7 @@ def dangling(module: ast.Module) -> list[tuple[int, str]]:
 
 def strings(module: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield line and text of every string statement: docstrings, and the strings below fields and constants."""
-    for node in ast.walk(module):
+    for node in nodes_of(module):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
 

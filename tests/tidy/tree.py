@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,12 @@ def found_by(judge: Judge[Finding]) -> dict[Path, list[Finding]]:
     return {path: found for path, found in _found()[judge].items() if found}
 
 
+@functools.lru_cache(maxsize=1)
+def nodes_of(module: ast.Module) -> list[ast.AST]:
+    """Return what `ast.walk` yields, found once for the judges that see the same module one after the other."""
+    return [*ast.walk(module)]
+
+
 _JUDGES: Final[list[Judge[Any]]] = []
 
 
@@ -50,11 +57,20 @@ _JUDGES: Final[list[Judge[Any]]] = []
 def _found() -> dict[Judge[Any], dict[Path, list[Any]]]:
     """Parse every module once for all judges, and keep nothing of it but what they found."""
     found: dict[Judge[Any], dict[Path, list[Any]]] = {judge: {} for judge in _JUDGES}
+    # The collector would look at every tree again and again, and find nothing: a tree has no cycles.
+    gc.disable()
+    try:
+        _judge_all(found)
+    finally:
+        gc.enable()
+    return found
+
+
+def _judge_all(found: dict[Judge[Any], dict[Path, list[Any]]]) -> None:
     for path in python_files():
         module = ast.parse(path.read_text(), filename=str(path))
         for judge in _JUDGES:
             found[judge][path] = judge(module)
-    return found
 
 
 def files_of_tests() -> tuple[Path, ...]:

@@ -13,9 +13,8 @@ from xdist.remote import Producer
 
 from scripts.java import java_problem
 from tests.harness.checked_loop import CheckedLoop
-from tests.harness.combinations import Combination, chosen, row_in_turn, rows_here
+from tests.harness.combinations import Combination, chosen, row_in_turn, rows_of
 from tests.harness.engines import ENGINE_VARIABLE, ENGINES, NATURAL, SLATE, close_shelves
-from tests.harness.long_cases import one_in
 from tests.harness.of_commit import TENTHS, commit_here, first_seed, tenth_in_turn, tenth_of
 from tests.harness.shares import Shares
 
@@ -134,8 +133,7 @@ def pytest_collection_finish() -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let each test that uses one of the fixtures run in its rows, which its name then tells."""
     if "every_combination" in metafunc.fixturenames:
-        is_costly = metafunc.definition.get_closest_marker("costly") is not None
-        rows = one_in(len(rows_here()), [(row,) for row in rows_here()]) if is_costly else rows_here()
+        rows = rows_of(metafunc.definition, first_seed(metafunc.config.option.commit))
         metafunc.parametrize("every_combination", rows, indirect=True, ids=str)
     if "combination" in metafunc.fixturenames:
         row = row_in_turn(metafunc.module, metafunc.function.__name__)
@@ -149,8 +147,9 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.fixture
 def every_combination(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Combination:
-    """The choices of every server that the test starts, but for those that it makes itself: in turn all rows of the
-    libraries that are installed. `make lowest` has the others."""
+    """The choices of every server that the test starts, but for those that it makes itself: all rows of the libraries
+    that are installed. `make test` has one of them, another one with another commit, unless the test kills servers; all
+    others are long. `make lowest` has those of the other libraries."""
     return chosen(request.param, monkeypatch)
 
 

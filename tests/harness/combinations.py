@@ -23,8 +23,10 @@ from itertools import combinations, product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
+from zlib import crc32
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from coordinator_server.grpc_front.transports import TransportName
 from tests.harness.transports import VARIABLE as TRANSPORT_VARIABLE
@@ -84,6 +86,17 @@ meets."""
 def rows_here() -> Sequence[Combination]:
     """The rows of the libraries that are installed."""
     return [row for row in COMBINATIONS if row.libraries is installed_libraries()]
+
+
+def rows_of(test: pytest.Function, seed: int) -> Sequence[Combination | ParameterSet]:
+    """The rows of a test that runs in every one: long but for one that the seed chooses, with another one for the next
+    test; all alike if the test kills servers."""
+    rows = rows_here()
+    if test.get_closest_marker("kill"):
+        return rows
+    turn = (seed + crc32(test.name.encode())) % len(rows)
+    marks = pytest.mark.slow, pytest.mark.long
+    return [row if place == turn else pytest.param(row, marks=marks) for place, row in enumerate(rows)]
 
 
 def row_in_turn(module: ModuleType, test: str) -> Combination:

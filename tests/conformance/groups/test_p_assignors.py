@@ -208,7 +208,6 @@ def test_cooperative_hands_over_in_two_rounds() -> None:
 @case(275)
 @few
 @given(lives(are_equal=False))
-@pytest.mark.costly
 def test_cooperative_rounds_are_safe_and_end(life: list[Group]) -> None:
     """X1 and X2; the changes of a group's life come when the rebalance before is over."""
     owned: Shares[str] = {}
@@ -250,7 +249,6 @@ def test_a_second_run_with_equal_subscriptions_changes_nothing(group: Group) -> 
 @case(279)
 @few
 @given(lives(are_equal=False))
-@pytest.mark.costly
 def test_no_move_helps_where_subscriptions_differ(life: list[Group]) -> None:
     """H1, through a group's life."""
     for group, shares in lived(life, assign_sticky):
@@ -286,7 +284,6 @@ for _ in range(30):
 
 @case(281)
 @pytest.mark.slow
-@pytest.mark.costly
 def test_three_processes_with_different_hash_seeds_agree_on_every_byte() -> None:
     root = Path(__file__).parents[3]
     told = {

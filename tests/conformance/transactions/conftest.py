@@ -1,4 +1,4 @@
-"""Every case is held to in every row (tests/harness/combinations.py)."""
+"""Every case is held to in every row (tests/harness/combinations.py), in `make test` in one by the commit."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from tests.conformance.transactions.case_world import ABORT, COMMIT, EIGHT_DAYS_MS, TIMEOUT_MS, CaseWorld, Client
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
 from tests.conformance.transactions.test_d_completion import away
@@ -96,7 +94,6 @@ def idle(world: CaseWorld, name: str) -> Client:
 
 
 @case(181)
-@pytest.mark.costly
 def test_an_idle_id_is_forgotten() -> None:
     for name in ("Empty", "CompleteCommit", "CompleteAbort"):
         world = CaseWorld(split=False)

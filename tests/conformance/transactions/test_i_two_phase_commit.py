@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from coordinator_api.v1 import transaction_pb2
 from coordinator_runtime.ports import CallContext
 from coordinator_server.metrics.transactions import TransactionNumbers
@@ -34,7 +32,6 @@ def test_switched_off_it_is_not_allowed() -> None:
 
 
 @case(261)
-@pytest.mark.costly
 def test_a_participant_never_times_out() -> None:
     world = CaseWorld()
     client = participant(world)

@@ -270,7 +270,6 @@ def test_a_cut_has_a_transaction_everywhere_or_nowhere(two_phase: TwoPhase) -> N
 @pytest.mark.parametrize(
     ("two_phase", "partition_count"), [(TwoPhase.SPLIT, 2), (TwoPhase.FUSED, 600)], ids=["split", "fused"]
 )
-@pytest.mark.costly
 def test_members_of_one_decision_are_on_one_side_of_a_cut(two_phase: TwoPhase, partition_count: int) -> None:
     world = sink_world(two_phase=two_phase, partition_count=partition_count)
     partitions = [f"t-{number}" for number in range(partition_count)]

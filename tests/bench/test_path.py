@@ -79,9 +79,9 @@ def test_the_product_is_chosen_before_it_is_imported_and_must_be_there(
     assert reason in done.stderr
 
 
-@pytest.mark.parametrize(
-    "call", [pytest.param("EndTxn", marks=[pytest.mark.slow, pytest.mark.long]), f"EndTxn{GENERAL}"]
-)
+@pytest.mark.parametrize("call", ["EndTxn", f"EndTxn{GENERAL}"])
+@pytest.mark.slow
+@pytest.mark.long
 def test_the_way_of_an_end_leads_through_everything_that_takes_part(call: str) -> None:
     command = [sys.executable, "-m", "bench.path", "--list", call]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

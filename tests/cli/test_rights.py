@@ -50,7 +50,9 @@ def test_doctor_finds_that_the_directory_cannot_be_made(closed: Path) -> None:
     assert "write access" in finding["advice"]
 
 
-@pytest.mark.parametrize("words", [("store", "verify"), ("log", "dump", "t", "--data-dir")])
+@pytest.mark.parametrize(
+    "words", [("store", "verify"), pytest.param(("log", "dump", "t", "--data-dir"), marks=pytest.mark.long)]
+)
 def test_a_store_that_may_not_be_looked_at_is_refused(closed: Path, words: tuple[str, ...]) -> None:
     directory = closed / "data"
     status, nothing, said = told(closed, *words, directory)

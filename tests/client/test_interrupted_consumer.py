@@ -14,7 +14,7 @@ from coordinator_client.reading.reader import ReadRecord
 from tests.client.consumers import T0, T1, T2, FakeCluster
 from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.world import World
-from tests.harness.long_cases import by_stride, some_or_all
+from tests.harness.long_cases import by_stride, long_but, some_or_all
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ def test_an_exception_at_each_line_skips_no_record(read: Read, stride: int, requ
         a_run(read, (at,))
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("read", long_but(lambda read: read is by_poll, READS.values()), ids=READS)
 def test_a_second_exception_while_the_first_is_handled(read: Read) -> None:
     choose = random.Random(53)
     steps = len(a_run(read).places)

@@ -15,7 +15,7 @@ from tests.client.fake_share import ShareCluster
 from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.test_interrupted_consumer import WorldApart, at_last, let_pass
 from tests.client.world import World
-from tests.harness.long_cases import by_stride, some_or_all
+from tests.harness.long_cases import by_stride, long_but, some_or_all
 
 EACH = 6
 """Records in each of two partitions."""
@@ -123,7 +123,7 @@ def test_an_exception_at_each_line_loses_no_record(read: Read, stride: int, requ
         a_run(read, (at,))
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("read", long_but(lambda read: read is implicit, READS.values()), ids=READS)
 def test_a_second_exception_while_the_first_is_handled(read: Read) -> None:
     choose = random.Random(53)
     steps = len(a_run(read).places)

@@ -164,6 +164,8 @@ def test_all_rules_that_must_be_noticed_are_there() -> None:
     assert {each.name for each in RULES} >= NOTICED_RULES
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_two_servers_without_a_difference_are_not_told_apart() -> None:
     with pytest.raises(NotCaught):
         catch(nullcontext, lanes=WITHOUT_LANES, examples_max=10)

@@ -13,16 +13,20 @@ from coordinator_core.fast_path import FastPath
 from tests.fuzz.__main__ import ROOT
 from tests.fuzz.kept import CORPUS, CORPUS_BYTES_MAX, CRASHES, corpus_of, crashes_of, keep_crash, packed, unpacked
 from tests.fuzz.targets import BY_NAME, TARGETS, Run, Story, Target
+from tests.harness.long_cases import long_but
 from tests.permissions.cases import CASES
 from txn_coordinator.service import TransactionService
 
 INPUTS_MAX = 150
 """Number of inputs tried of a target's corpus, so that all targets take a few seconds."""
 
+LONG = {"stored_rows_started", "stored_rows_verified"}
+"""Targets that open a store for each input. The tests of `store verify` damage rows, too."""
+
 BY_TARGET = pytest.mark.parametrize("target", TARGETS, ids=list(BY_NAME))
 
 
-@BY_TARGET
+@pytest.mark.parametrize("target", long_but(lambda target: target.name not in LONG, TARGETS), ids=list(BY_NAME))
 def test_a_target_takes_its_seeds_and_its_corpus(target: Target) -> None:
     story = Story(target)
     seeds, corpus = list(target.seeds()), corpus_of(target.name)

@@ -216,7 +216,7 @@ def test_the_commands_that_look_work(block: Block, calm: ServerProcess, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", one_in(5, [(block,) for block in RUN_HERE if not is_harmless(block)]), ids=str)
+@pytest.mark.parametrize("block", one_in(10, [(block,) for block in RUN_HERE if not is_harmless(block)]), ids=str)
 def test_the_commands_that_act_work_in_the_trouble_that_they_are_for(block: Block, tmp_path: Path) -> None:
     with WORLDS[block.world](tmp_path) as server:
         for command in block.commands:

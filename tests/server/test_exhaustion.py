@@ -279,6 +279,7 @@ def test_readers_that_stood_still_leave_little_memory_behind(tmp_path: Path) -> 
         gives_back(server, before_mib)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("transport")
 def test_fifty_blocked_readers_cause_no_refusal_and_hold_what_they_may(tmp_path: Path) -> None:

@@ -195,6 +195,7 @@ async def test_none_of_4000_calls_at_once_is_cancelled_by_the_transport(served: 
     assert [response for response in responses if isinstance(response, BaseException)] == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_4000_calls_that_wait_at_once_are_taken_or_told_in_band_to_come_again() -> None:
     at_full_speed()

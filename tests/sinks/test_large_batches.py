@@ -48,7 +48,7 @@ def large_batch(world: World) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("two_phase", list(TwoPhase))
+@pytest.mark.parametrize("two_phase", [TwoPhase.FUSED, pytest.param(TwoPhase.SPLIT, marks=pytest.mark.long)])
 def test_a_batch_of_200_members_in_50_partitions_is_carried_out_in_slices(two_phase: TwoPhase) -> None:
     """The decision is one step, and no step after it takes more markers than a slice or a member has."""
     world = sink_world(two_phase=two_phase, partition_count=PARTITIONS)

@@ -93,6 +93,7 @@ def test_a_batch_read_that_ends_early_leaves_its_snapshot_to_the_lease(spark: Sp
     assert is_held(topics, name)
 
 
+@pytest.mark.long
 def test_a_stream_of_snapshots_has_each_transaction_in_one_micro_batch(
     stream: Callable[..., list[list[str]]], topics: Topics
 ) -> None:

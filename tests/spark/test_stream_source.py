@@ -17,6 +17,7 @@ from tests.spark.topics import Topics
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_where_it_stood_and_an_open_transaction_waits(stream: Stream, topics: Topics) -> None:
     topic = topics.create(2)
     topics.commit(topic, ["a", "b"])
@@ -119,6 +120,7 @@ def test_limits_hold_in_every_micro_batch(stream: Stream, topics: Topics) -> Non
     assert stream.values() == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.long
 def test_offsets_have_the_shape_of_kafka_and_say_of_which_topic_they_are(stream: Stream, topics: Topics) -> None:
     topic = topics.create()
     topics.commit(topic, ["a"])
@@ -132,6 +134,7 @@ def test_offsets_have_the_shape_of_kafka_and_say_of_which_topic_they_are(stream:
     assert found["$topicIds"] == {topic: topics.topic_id(topic).hex()}
 
 
+@pytest.mark.long
 def test_a_topic_created_anew_and_records_deleted_ahead_of_the_stream_are_losses(
     stream: Stream, topics: Topics
 ) -> None:
@@ -188,6 +191,7 @@ def test_new_topics_that_match_are_read_from_their_beginning(stream: Stream, top
     assert stream.values() == ["a", "b"]
 
 
+@pytest.mark.long
 def test_a_stream_begins_at_a_time(stream: Stream, topics: Topics) -> None:
     topic = topics.create(2)
     topics.commit_at(topic, [(1_000, "a"), (2_000, "b")])
@@ -291,6 +295,7 @@ def test_an_idle_topic_makes_no_micro_batch_and_an_empty_one_no_trouble(stream: 
     assert len(stream.batches()) <= 2
 
 
+@pytest.mark.long
 def test_offsets_behind_the_end_fail_the_start_with_both_offsets(stream: Stream, topics: Topics) -> None:
     topic = topics.create()
     topics.commit(topic, ["a"])

@@ -90,6 +90,7 @@ def test_each_run_goes_on_behind_the_one_before_and_accounts_for_what_it_read(
     ]
 
 
+@pytest.mark.long
 def test_a_run_that_died_before_its_commit_is_repeated_with_the_same_result(
     run: Run, topics: Topics, values: Callable[[], list[str]], tmp_path: Path
 ) -> None:

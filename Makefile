@@ -59,10 +59,14 @@ fuzz: venv ## Fuzz every input that takes bytes from outside, a minute each (ARG
 
 # Where other versions of a library can show: messages and their compression, transports and security, settings, what
 # commands print, stored values. RocksDB is the same in both locks, and rules need no library; nor does what the SDK
-# tells after an exception, or a server finishes after a kill.
+# tells after an exception or an answer that was late or lost, what a server admits, or finishes after a kill.
 OF_LIBRARIES := $(addprefix tests/,cli client formats log/test_payloads.py logs metrics page protocol server)
-OF_OURS_ALONE := $(addprefix --ignore=tests/,$(addsuffix .py,client/test_cancelled_producer client/test_interrupted_consumer \
-	client/test_interrupted_producer client/test_left_behind client/test_producer_faults server/test_crash_points))
+OF_OURS_ALONE := $(addprefix --ignore=tests/,$(addsuffix .py,cli/test_store_verify client/test_cancelled_producer \
+	client/test_interrupted_consumer client/test_interrupted_producer client/test_interrupted_share_consumer \
+	client/test_kept_back_records client/test_left_behind client/test_left_behind_by_polls client/test_lost_shares \
+	client/test_producer_faults client/test_remade_topics client/test_throttle client/test_waiting_crowds \
+	server/test_backups server/test_crash_points server/test_data_directory server/test_dispatcher \
+	server/test_fair_reads server/test_scarce_room server/test_second_front))
 
 lowest: ## Run the tests that use a library, and some that kill servers, with the lowest supported versions
 	@$(PYTHON) scripts/venv.py lowest

@@ -32,13 +32,13 @@ demo-secure: ## Write the flights with security on, show the refusals, lose the 
 	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python examples/demo_secure.py
 
-# Both runs wait for processes now and then, so they share the cores. The shorter one tells what it has to say in the end.
-# Not by $(MAKE), which `make -n` would run.
+# Both runs wait for processes now and then, so they share the cores. The result of the shorter one is shown at the end.
+# Not by $(MAKE), which `make -n` would run. The trap ends the shorter one on Ctrl-C, which jobs in the background ignore.
 test: venv ## Run the tests that every change must pass: all but the long ones, and `make lowest`, nine minutes on two idle cores
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@mkdir -p .cache
-	@$(MAKE_COMMAND) lowest >.cache/lowest.log 2>&1 & lowest=$$!; \
+	@$(MAKE_COMMAND) lowest >.cache/lowest.log 2>&1 & lowest=$$!; trap "kill $$lowest 2>&-" EXIT INT TERM; \
 		.venv/bin/python -m pytest -n auto --dist loadgroup -m "not long"; newest=$$?; \
 		wait $$lowest || { cat .cache/lowest.log; exit 1; }; \
 		echo "with the lowest libraries: $$(tail -n 1 .cache/lowest.log)"; exit $$newest

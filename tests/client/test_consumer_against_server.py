@@ -17,12 +17,13 @@ from coordinator_client.values import OffsetAndMetadata, TransactionOffsets
 from coordinator_protocol.marker import Outcome
 from tests.client.consumers import Diary, poll_all, values
 from tests.harness import forked
+from tests.harness.patience import looks
 from tests.harness.server_process import ServerProcess
 
 STEP_MS = 50
-STEPS_MAX = 50
-"""A member that polls alone does so for less than the shortest interval of heartbeats: it must learn of changes at
-once."""
+HEARTBEATS_MS, SESSION_MS = 600_000, 1_200_000
+"""Interval of heartbeats, and session timeout. A member must learn of changes at once; its next heartbeat would be late
+on any machine."""
 
 pytestmark = pytest.mark.slow
 both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -30,7 +31,10 @@ both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("consumers") / "data") as server:
+    durations = {"heartbeat_interval_ms": HEARTBEATS_MS, "session_timeout_ms": SESSION_MS}
+    settings = [f"group_consumer_{name}{end}={value}" for name, value in durations.items() for end in ("", "_max")]
+    arguments = [part for each in settings for part in ("--set", each)]
+    with ServerProcess(tmp_path_factory.mktemp("consumers") / "data", *arguments) as server:
         yield server
 
 
@@ -44,7 +48,9 @@ def topic(shared: ServerProcess, request: pytest.FixtureRequest) -> str:
 
 
 def member(server: ServerProcess, topic: str, protocol: str = "consumer", *, listener=None, **options) -> Consumer:
-    options = {"group_id": topic, "auto_offset_reset": "earliest"} | options
+    options = {"group_id": topic, "auto_offset_reset": "earliest", "heartbeat_wait_ms": HEARTBEATS_MS} | options
+    if protocol == "classic":
+        options |= {"heartbeat_interval_ms": HEARTBEATS_MS, "session_timeout_ms": SESSION_MS}
     consumer = Consumer(server.address, group_protocol=protocol, **options)
     consumer.subscribe([topic], listener=listener)
     return consumer
@@ -62,15 +68,13 @@ def append(server: ServerProcess, topic: str, *numbers: int) -> list[bytes]:
 def poll_until_shared(*members: Consumer, partitions: int = 4) -> list[bytes | None]:
     """Poll in turns until the members have all partitions, each some; return what they read meanwhile."""
     read: list[bytes | None] = []
-    for _ in range(STEPS_MAX):
+    for _ in looks("the assignments of the members"):
         for each in members:
             read += values(each.poll(timeout_ms=STEP_MS))
         parts = [each.assignment() for each in members]
         if all(parts) and sum(map(len, parts)) == len(frozenset().union(*parts)) == partitions:
-            return read
-    raise AssertionError(
-        f"after {STEPS_MAX} rounds of polls the members have {[each.assignment() for each in members]}"
-    )
+            break
+    return read
 
 
 @both_protocols
@@ -102,15 +106,16 @@ def test_a_group_of_both_protocols_shares_a_topic(shared: ServerProcess, topic: 
 
     async def read_beside(old: Consumer) -> list[bytes | None]:
         read: list[bytes | None] = []
-        async with AsyncConsumer(shared.address, group_id=topic, auto_offset_reset="earliest") as new:
+        options = {"group_id": topic, "auto_offset_reset": "earliest", "heartbeat_wait_ms": HEARTBEATS_MS}
+        async with AsyncConsumer(shared.address, **options) as new:
             new.subscribe([topic])
-            for _ in range(STEPS_MAX):
+            for _ in looks("the assignments of the members"):
                 read += values(await asyncio.to_thread(old.poll, timeout_ms=STEP_MS)) + values(
                     await new.poll(timeout_ms=STEP_MS)
                 )
                 if len(read) == 20 and len(new.assignment()) == len(old.assignment()) == 2:
-                    return read
-        raise AssertionError(f"only {len(read)} records came")
+                    break
+        return read
 
     with member(shared, topic, "classic") as old:
         read = poll_all(old, 20)

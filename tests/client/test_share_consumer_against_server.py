@@ -23,6 +23,7 @@ from coordinator_client import (
 )
 from coordinator_protocol.errors import ErrorCode
 from tests.client.consumers import values
+from tests.harness.patience import looks
 from tests.harness.server_process import ServerProcess
 
 STEPS_MAX = 50
@@ -76,11 +77,16 @@ def poll_some(consumer: ShareConsumer, count: int) -> list[ShareRecord]:
 
 
 def test_members_share_a_partition_and_nothing_is_taken_twice(shared: ServerProcess, topic: str) -> None:
-    sent = append(shared, topic, *range(40))
     with (
         member(shared, topic, max_poll_records=5, share_acquire_mode="record_limit") as first,
         member(shared, topic, max_poll_records=5, share_acquire_mode="record_limit") as second,
     ):
+        for each in (first, second):
+            for _ in looks("the assignment of a member"):
+                assert not each.poll(timeout_ms=200)
+                if each.assignment():
+                    break
+        sent = append(shared, topic, *range(40))
         read: list[bytes | None] = []
         counts = [0, 0]
         for _ in range(STEPS_MAX):

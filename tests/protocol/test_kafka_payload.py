@@ -13,7 +13,17 @@ from coordinator_protocol import kafka_payload as checked
 from coordinator_protocol.batch import Compression
 from coordinator_protocol.compression import NotUnpackable, unpack_kafka
 from coordinator_protocol.kafka_payload import NotKafkaRecords, TooManyItems, kafka_record_count
-from tests.harness.kafka_batches import KAFKA_ROWS, ROW, KafkaRow, kafka_packed, kafka_payload, sized, xerial, zigzag
+from tests.harness.kafka_batches import (
+    BASE_MS,
+    KAFKA_ROWS,
+    ROW,
+    KafkaRow,
+    kafka_packed,
+    kafka_payload,
+    sized,
+    xerial,
+    zigzag,
+)
 
 THREE = kafka_payload([ROW] * 3)
 
@@ -68,6 +78,39 @@ def test_records_lie_in_ascending_places() -> None:
     for wrong in ([0, 0], [1, 0], [0, 6], [-1, 0]):
         with pytest.raises(NotKafkaRecords, match="do not lie in ascending places up to 5"):
             kafka_record_count(kafka_payload([ROW] * 2, wrong), 5)
+
+
+SHAPES = st.tuples(
+    st.none() | st.binary(max_size=80),
+    st.none() | st.binary(max_size=200) | st.just(bytes(9_000)),
+    st.sampled_from([0, 63, 64, 8_191, 8_192, -(2**40), 2**62]).map(BASE_MS.__add__),
+    st.sampled_from([[], [], [], [(b"h", None)]]),
+)
+
+
+@given(st.lists(SHAPES, max_size=90), st.data())
+def test_the_fast_path_counts_and_refuses_as_the_loop_behind_it(rows: list[KafkaRow], data: st.DataObject) -> None:
+    payload = bytearray(kafka_payload(rows))
+    for _ in range(data.draw(st.integers(0, 2)) if payload else 0):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    last, records_max = len(rows) - 1, data.draw(st.none() | st.integers(0, 90))
+    items_max = data.draw(st.none() | st.integers(0, 90))
+
+    def outcome() -> tuple[object, str]:
+        try:
+            return kafka_record_count(bytes(payload), last, items_max=items_max, records_max=records_max), ""
+        except (NotKafkaRecords, TooManyItems) as refusal:
+            return type(refusal), str(refusal)
+
+    found = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checked, "_behind_usual", lambda *_: (0, 0, -1))
+        assert outcome() == found
+
+
+def test_the_fast_path_takes_the_usual_records() -> None:
+    rows: list[KafkaRow] = [(b"key", bytes(100), BASE_MS, [])] * 100
+    assert checked._behind_usual(kafka_payload(rows), 99, 100)[1:] == (100, 99)
 
 
 def test_no_more_is_looked_at_than_was_asked() -> None:

@@ -2,6 +2,7 @@
 //
 //	cd examples/go
 //	go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.10
+//	mkdir -p pb
 //	protoc --proto_path=../../proto --go_out=paths=source_relative:pb ../../proto/coordinator_api/v1/*.proto
 //	go run . 127.0.0.1:7070 transfers
 //

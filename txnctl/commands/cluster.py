@@ -12,7 +12,10 @@ from txnctl.commands.work import progress_of
 from txnctl.output import Column, OutputFormat, Row, print_list, print_note
 
 app = typer.Typer(
-    name="cluster", help="Check an object store for servers.", no_args_is_help=True, rich_markup_mode=None
+    name="cluster",
+    help="Check that an object store can keep a store safe.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 _COLUMNS: Final = (

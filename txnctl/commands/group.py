@@ -38,7 +38,7 @@ from txnctl.tables import CellMark
 
 app = typer.Typer(
     name="group",
-    help="List groups, show their progress, and reset their offsets.",
+    help="List, describe, change, unstick and delete groups.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -169,7 +169,7 @@ def delete(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Delete groups and their committed offsets."""
+    """Delete groups with their offsets."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows: list[Row] = []
         for group_id in dict.fromkeys(group_ids):
@@ -213,8 +213,8 @@ def config(
 ) -> None:
     """Show or change the settings of a group.
 
-    Shows the settings that differ from the server's. Members of consumer and share groups receive a change with
-    their next heartbeat."""
+    Shows the settings that differ from the server's. Members of consumer, share and streams groups receive a
+    change with their next heartbeat."""
     wanted = dict(_parse_setting(text) for text in settings or [])
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         if wanted or unset:

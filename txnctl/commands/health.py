@@ -29,11 +29,12 @@ def health(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Ask a server whether it takes work, through gRPC's health service.
+    """Ask a server whether it takes work.
 
-    Shards that could not be read are reported, but do not change the status: the others serve. Ends with status 0 if
-    the server takes work. Ends with 1 if it answers but is loading or stopping, and with 5 without an answer. `txnctl
-    --wait 60s health` waits up to a minute for a server that takes work, and then ends with one of these.
+    It asks gRPC's health service. Shards that could not be read are reported, but do not change the status: the others
+    serve. Ends with status 0 if the server takes work. Ends with 1 if it answers but is loading or stopping, and with
+    5 without an answer. `txnctl --wait 60s health` waits up to a minute for a server that takes work, and then ends
+    with one of these.
     """
     import grpc
     from grpc_health.v1 import health_pb2

@@ -19,7 +19,9 @@ app = typer.Typer(
 CoordinatorName = Annotated[
     str,
     typer.Argument(
-        metavar="COORDINATOR", help="Coordinator of the shard: transactions, groups or log.", show_default=False
+        metavar="COORDINATOR",
+        help="Coordinator of the shard: transactions, groups, log or share_partitions.",
+        show_default=False,
     ),
 ]
 Number = Annotated[int, typer.Argument(metavar="SHARD", help="Number of the shard.")]

@@ -154,7 +154,7 @@ def import_topics(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Create and change topics until they are as a file declares.
+    """Create and change topics as a file declares them.
 
     Shows the plan, asks, and does it. Settings that the file does not name return to the server's. Topics that it does
     not name stay, unless --prune is given. It can be repeated: what is as declared is left alone."""

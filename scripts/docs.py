@@ -195,6 +195,7 @@ _SECTIONS = {
 
 _TO_DECIDE = {
     "data_dir": "a disk of its own, with fast syncs",
+    "store lease": "with a bucket nothing is lost with the machine, and a second server can take over",
     "listen advertised": "the address that clients connect to, and the one that they are given",
     "tls_certificate_file tls_key_file": "needed as soon as other machines connect",
     "authentication super_users": "the same; without a superuser no caller may make the first ACL",
@@ -212,8 +213,8 @@ _CONFIGURATION_HEAD = """\
 
 Every setting has a default but the data directory. A value is taken from the first place that has one:
 
-1. a flag: `--data-dir`, `--listen`, `--two-phase`, `--accept-data-loss`, `--insecure`, or `--set NAME=VALUE` for any of
-   them;
+1. a flag: `--data-dir`, `--store`, `--lease`, `--listen`, `--kafka-listen`, `--two-phase`, `--accept-data-loss`,
+   `--insecure`, or `--set NAME=VALUE` for any setting;
 2. the environment: `{prefix}` and the name in capitals, such as `{prefix}LISTEN`;
 3. a TOML file, named by `--config` or `{file_variable}`;
 4. the default.

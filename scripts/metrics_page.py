@@ -28,8 +28,8 @@ _HEAD: Final = """\
 # Metrics and log lines
 
 Metrics say how much and how long, never who: no label holds a transactional id, a producer or a client, of which
-there are too many, nor a group that an operator did not name (`metrics_lag_groups`). Who it was, the log says,
-one line per event ([below](#log-lines)).
+there are too many, nor a group that an operator did not name (`metrics_lag_groups`). The log has these names, one line
+per event ([below](#log-lines)).
 
 ## How to turn them on
 
@@ -38,11 +38,11 @@ txnctl serve --data-dir data --set metrics_listen=127.0.0.1:9464
 curl -s http://127.0.0.1:9464/metrics
 ```
 
-`metrics_listen` is not set by default. The endpoint answers in the text format of Prometheus, and in OpenMetrics to who
-asks for it, from before the state is loaded until the server has drained. It names topics, so treat it as you treat
-the data: it answers everybody who reaches it unless `metrics_tls_client_auth` demands a certificate, and beyond this
-machine a server starts it only with TLS or `--insecure`. A scrape is taken in one step, so all its numbers are of the
-same moment; one that the server cannot answer within five seconds fails with status 503.
+`metrics_listen` is not set by default. The endpoint answers in the text format of Prometheus, and on request in
+OpenMetrics, from before the state is loaded until the server has drained. It names topics, so treat it as you treat the
+data: it answers every caller unless `metrics_tls_client_auth` demands a certificate, and beyond this machine a server
+starts it only with TLS or `--insecure`. A scrape is taken in one step, so all its numbers are of the same moment; one
+that the server cannot answer within five seconds fails with status 503.
 
 ```yaml
 scrape_configs:

@@ -84,7 +84,9 @@ FAMILIES: Final = (
         (),
         "How long the oldest transaction that was prepared for an outside decision has waited for it; 0 = none waits.",
     ),
-    _counter("txn_coordinator_expired_ids_total", (), "Transactional ids that nobody used and that were forgotten."),
+    _counter(
+        "txn_coordinator_expired_ids_total", (), "Transactional ids that were forgotten because they were not used."
+    ),
     _counter(
         "txn_coordinator_fenced_total",
         ("reason",),
@@ -122,13 +124,13 @@ FAMILIES: Final = (
     _gauge(
         "txn_coordinator_hanging",
         (),
-        "Transactions open in a partition that nobody will end, as the last audit found; must stay 0.",
+        "Transactions open in a partition that no coordinator will end, as the last audit found; must stay 0.",
     ),
     _counter(
         "txn_sink_batches_total",
         ("result",),
         "Decisions on batches of sinks: committed, repeated (asked for once more, and found committed), given_up "
-        "(members that nobody decided on: their writer died, gave up, or was replaced).",
+        "(members without a decision: their writer died, gave up, or was replaced).",
     ),
     _counter(
         "txn_sink_joins_total",
@@ -149,9 +151,7 @@ FAMILIES: Final = (
         ("kind", "state"),
         "Groups of each kind (classic, consumer, share, streams) and state; one with offsets alone is classic, Empty.",
     ),
-    _counter(
-        "txn_group_creations_total", _KIND, "Groups that somebody joined, or committed offsets of, for the first time."
-    ),
+    _counter("txn_group_creations_total", _KIND, "Groups that got a first member, or first committed offsets."),
     _counter(
         "txn_group_deletions_total",
         ("kind", "cause"),
@@ -191,7 +191,7 @@ FAMILIES: Final = (
     _counter("txn_group_offset_commits_total", ("type",), "Offsets committed: plain, or pending in a transaction."),
     _counter("txn_group_offsets_settled_total", ("outcome",), "Pending offsets that a marker committed or aborted."),
     _counter("txn_group_offset_expirations_total", (), "Offsets forgotten because of their age."),
-    _counter("txn_group_offset_deletions_total", (), "Offsets deleted by somebody, or with their topic."),
+    _counter("txn_group_offset_deletions_total", (), "Offsets deleted by a caller, or with their topic."),
     _gauge("txn_group_pending_offsets", (), "Offsets that wait for the end of a transaction."),
     _gauge("txn_group_open_transactions", (), "Transactions that hold offsets of a group, once per group."),
     _gauge(
@@ -331,7 +331,7 @@ FAMILIES: Final = (
     _gauge(
         "txn_partition_retention_held_back",
         (),
-        "Partitions that keep more than retention wants, because a transaction is open or somebody reads old records.",
+        "Partitions that keep more than retention wants, because a transaction is open or a snapshot holds them.",
     ),
     _counter(
         "txn_partition_damaged_places_total",
@@ -497,7 +497,7 @@ FAMILIES: Final = (
     _counter(
         "txn_rpc_unauthenticated_total",
         ("reason",),
-        "Callers that were refused because nobody knows them, or because what they showed does not count any more.",
+        "Callers that were refused because they showed no credentials, or none that are valid.",
     ),
     _counter(
         "txn_access_refusals_total",

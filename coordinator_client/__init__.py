@@ -4,6 +4,7 @@ Most programs need these names:
 
 - `Producer`, `AsyncProducer`: send records, in transactions or without;
 - `Consumer`, `AsyncConsumer`: read as a member of a group;
+- `ShareConsumer`, `AsyncShareConsumer`: take records one by one, as a member of a share group;
 - `read`: iterate over the records of a topic;
 - `Admin`, `AsyncAdmin`: topics, groups, transactions, access control lists, shards and backups;
 - `stable_id`: the transactional id of this instance;

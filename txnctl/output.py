@@ -280,7 +280,7 @@ def moment(wall_ms: Value) -> str:
 
 
 def duration(span_ms: Value) -> str:
-    """Return a time span in milliseconds as text with at most two units: 250ms, 12.3s, 4m05s, 2h10m, 3d04h."""
+    """Return a time span in milliseconds as text with at most two units, such as 12.3s or 4m05s."""
     if not isinstance(span_ms, int) or span_ms < 0:
         return NOTHING
     if span_ms < 1_000:

@@ -88,9 +88,11 @@ def kafka_record_count(
 
 
 def _behind_usual(plain: bytes, last_offset_delta: int, records_max: int) -> tuple[int, int, int]:
-    """Return the place behind the first records of the usual shape, their number, and the offset delta of the last one
-    (-1 if there is none). Length, offset delta and value length have at most two bytes, the key length has one, and
-    there are no headers. Numbers stay doubled, as zig-zag has those from 0 on: odd ones are negative."""
+    """Pass over the first records of the usual shape. Return the place behind them, their number, and the last offset
+    delta (-1 if there is none).
+
+    Length, offset delta and value length have at most two bytes. The key length has one, and there are no headers.
+    Numbers stay doubled, as zig-zag has those from 0 on: odd ones are negative."""
     at, found, behind, last = 0, 0, -1, last_offset_delta << 1
     more = _MORE
     try:

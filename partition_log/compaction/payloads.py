@@ -132,8 +132,9 @@ def _hash(key: bytes) -> bytes:
 
 
 def _records_of(header: BatchHeader, batch: bytes) -> list[PlacedRecord]:
-    """Return the records of a batch, and give way before and after: the kernel would let this process compute for 3 ms
-    while a thread that writes a commit waits for the processor. Raises NotConvertible."""
+    """Return the records of a batch. Raises NotConvertible.
+
+    It gives way before and after. Else a thread that writes a commit waits for the processor, for up to 3 ms."""
     os.sched_yield()
     records = records_of_batch(header, batch)
     os.sched_yield()

@@ -341,7 +341,8 @@ class LogCompaction:
             found = yield from awaited(read)
             if found is None:
                 raise PassStopped("the index ends before the pass")
-            rows, hidden = rows + found.rows, hidden + found.hidden
+            rows += found.rows
+            hidden += found.hidden
             if found.is_whole:
                 return _StretchRows(found.entry, rows, hidden)
             next_offset = found.next_offset

@@ -28,7 +28,7 @@ class Fate(StrEnum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """The commit was asked for, and nobody knows its result."""
+    """A commit was requested, and its result is unknown."""
     UNASKED = "without a commit"
 
 
@@ -42,7 +42,7 @@ class Write(Struct, frozen=True):
     outcome: Outcome
     txn: str
     is_definite: bool
-    """It is in the log: its send was acknowledged, or somebody read it."""
+    """It is in the log: its send was acknowledged, or a reader got it."""
 
 
 class Transaction(Struct, frozen=True):

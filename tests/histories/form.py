@@ -1,7 +1,7 @@
 """Histories of clients: one JSON object a line, one line an operation, in the terms of spec log-and-runtime 6.1.
 
 An operation has the two times between which it took effect, on one clock for all processes, in any unit. Its type is
-`ok` (it happened), `fail` (it did not and will not) or `info` (nobody knows). Each value is sent once in a history.
+`ok` (it happened), `fail` (it did not and will not) or `info` (unknown). Each value is sent once in a history.
 `k` is a partition, named as the writer of the history likes.
 """
 

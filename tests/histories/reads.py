@@ -28,7 +28,7 @@ def aborted_reads(facts: Facts) -> Iterator[Violation]:
 
 
 def precommitted_reads(facts: Facts) -> Iterator[Violation]:
-    """I2: no read_committed reader gets a value whose commit nobody asked for yet, nor a transaction its own."""
+    """I2: no read_committed reader gets a value before its commit is requested, nor a transaction its own."""
     for line, reading in readings(facts.history, committed_only=True):
         reader = reading.txn if isinstance(reading, Poll) else None
         for k, offset, value in records_of(reading):

@@ -50,7 +50,7 @@ def unseen(facts: Facts) -> Iterator[Violation]:
 
 
 def fates_of_unknown(facts: Facts) -> Iterator[Violation]:
-    """I14: a commit whose result nobody knows has one result, and no transaction has two."""
+    """I14: a commit of unknown result has one result, and no transaction has two."""
     unknown = [txn for txn in facts.transactions.values() if txn.fate is Fate.UNKNOWN]
     views = sorted(facts.views, key=lambda view: view.invoked)
     for txn in unknown:
@@ -91,7 +91,7 @@ def wrong_ends(facts: Facts) -> Iterator[Violation]:
 
 
 def is_lost(facts: Facts, txn: Transaction) -> bool:
-    """Return whether a transaction was to be in some view, and nobody read anything of it."""
+    """True for a transaction that belongs in some view, and of which no view has anything."""
     if any(write.value in facts.first_read for write in txn.writes):
         return False
     return any(view.lacks(write) for view in facts.views if txn.acknowledged < view.invoked for write in txn.definite)

@@ -43,7 +43,7 @@ def test_both_agree_that_the_recorded_storm_is_right(recorded: History) -> None:
     check_by_first(recorded)
     report = check(recorded)
     assert report.violations == ()
-    # No transaction reads, no answer has watermarks, and nobody took snapshots.
+    # There are no reads within transactions, no watermarks in answers, and no snapshots.
     assert report.without_material == {4, 12, 18, 19}
     assert {each.fate for each in told_in(recorded)} == {"committed", "aborted", "unknown"}
 

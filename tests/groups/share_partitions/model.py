@@ -61,7 +61,7 @@ class Log:
         return sum(len(each) for each in self.whole_batches(offsets) if each.start in self._contents)
 
     def read(self, offsets: range) -> Read:
-        """What the product would be told: the first batch may begin before the offsets."""
+        """Read as the product gets it: the first batch may begin before the offsets."""
         spans: list[Span] = []
         for batch in self.whole_batches(offsets):
             runs = [(content, [*each]) for content, each in groupby(batch, self._contents.get) if content is not None]
@@ -101,7 +101,7 @@ class Entry:
 
 
 class Throttle:
-    """What one acquisition may take of records near the delivery limit."""
+    """Part of one acquisition near the delivery limit."""
 
     def __init__(self, log: Log, offsets: range, limit: int) -> None:
         """`offsets`: those that were read."""

@@ -170,7 +170,7 @@ def test_a_rejection_is_archived_with_the_commit(worker: Worker) -> None:
 
 
 def test_records_of_an_abort_are_handed_out_once_it_is_durable(worker: Worker) -> None:
-    """A crash takes the abort back, and the transaction may commit then. So nobody may have the records before."""
+    """A crash takes the abort back, and the transaction may commit then. So no member may have the records before."""
     world, other = worker.world, share_consumer(worker.world, "o", "t", group_id=GROUP)
     assert other.fetch() == {}, "the session has both partitions, and all their records are held"
     assert worker.acknowledge("t-0") is OK

@@ -17,11 +17,12 @@ from typing import Final
 from coordinator_runtime.clock import Timers
 from coordinator_runtime.decision import ArmTimer, Coordinator, Decision, ShardKey, Turn
 from coordinator_runtime.timeline import Journal
+from group_coordinator.share_partitions.acquiring import LogPosition, Read, Span, Terms
 from group_coordinator.share_partitions.decisions import decide_acknowledge, decide_acquire, decide_initialize
 from group_coordinator.share_partitions.decisions import decide_resolve_start as decide_start
 from group_coordinator.share_partitions.records import ShareKey, SharePartitionChanged
 from group_coordinator.share_partitions.requests import Acknowledge, Acquire
-from group_coordinator.share_partitions.rules import AckBatch, LogPosition, Read, Span, Terms
+from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.shard import ShareShard
 
 PARTITIONS: Final = 1_000

@@ -32,6 +32,7 @@ from coordinator_server.kafka_front.messages.share_fetch_response import ShareFe
 from coordinator_server.kafka_front.outgoing import ZSTD_SINCE, Outgoing, OutgoingRecords
 from coordinator_server.kafka_front.partition_names import by_topic
 from coordinator_server.kafka_front.uuids import ZERO_UUID
+from group_coordinator.share_partitions.acquiring import AcquiredRange
 from group_coordinator.share_partitions.requests import (
     AckBatches,
     PartitionAcks,
@@ -41,7 +42,7 @@ from group_coordinator.share_partitions.requests import (
     ShareFetchReply,
     ShareFetchResult,
 )
-from group_coordinator.share_partitions.rules import AckBatch, AcquiredRange
+from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.service import SharePartitionService
 from group_coordinator.share_partitions.sessions import INITIAL_EPOCH, MemberKey
 from partition_log.fetch import Fetcher

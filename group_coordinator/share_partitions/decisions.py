@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Effect, Operation, Record, ShardKey, Turn
-from group_coordinator.share_partitions import rules
+from group_coordinator.share_partitions import acquiring, rules
+from group_coordinator.share_partitions.acquiring import AcquiredRange
 from group_coordinator.share_partitions.draft import Archived, LetterEnd, ShareChange
 from group_coordinator.share_partitions.events import (
     LettersDelayed,
@@ -43,7 +44,6 @@ from group_coordinator.share_partitions.requests import (
     DescribedShare,
     TxnAcknowledge,
 )
-from group_coordinator.share_partitions.rules import AcquiredRange
 from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import SharePartition
 
@@ -143,12 +143,12 @@ def decide_acquire(shard: ShareShard, _turn: Turn, *, key: ShareKey, command: Ac
     The log is read before, from `SharePartition.first_available` on. The share partition may have changed meanwhile.
     Then records that are not available any more are left out, and the caller may read again.
 
-    Raises Refused as `_existing` and `rules.acquire`."""
+    Raises Refused as `_existing` and `acquiring.acquire`."""
     before = _existing(shard, key, command.state_epoch)
     if not before.is_resolved:
         raise _fenced(key, before, command.state_epoch)
     member_id, terms = command.member_id, command.terms
-    change, ranges = rules.acquire(
+    change, ranges = acquiring.acquire(
         before, member_id, command.read, terms, max_records=command.max_records, log=command.log
     )
     decision = _decision(shard, key, change, cause="acquire", lock_duration_ms=terms.lock_duration_ms)

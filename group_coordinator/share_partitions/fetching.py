@@ -25,6 +25,7 @@ from coordinator_runtime.record_log import LogBatches, LogReadLimits, LogSpan, L
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.share_ports import PartitionHomes
 from group_coordinator.administration.settings import ShareSettings
+from group_coordinator.share_partitions.acquiring import AcquiredRange, LogPosition
 from group_coordinator.share_partitions.decisions import decide_acquire, decide_move_log_start
 from group_coordinator.share_partitions.members import ShareMembers, ShareMembership, terms_of
 from group_coordinator.share_partitions.news import ShareNews
@@ -32,7 +33,6 @@ from group_coordinator.share_partitions.places import shard_beside, share_shard
 from group_coordinator.share_partitions.reads import Batches, batches_with, read_of
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.requests import Acquire, AcquireReply, ShareFetch
-from group_coordinator.share_partitions.rules import AcquiredRange, LogPosition
 from group_coordinator.share_partitions.sessions import ShareSession, ShareSessions
 from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.starting import StartOffsets

@@ -15,7 +15,7 @@ from group_coordinator.administration.settings import GroupSettings, ShareSettin
 from group_coordinator.members import unknown_member
 from group_coordinator.shard import GroupShard
 from group_coordinator.share.group import find_group
-from group_coordinator.share_partitions.rules import Terms
+from group_coordinator.share_partitions.acquiring import Terms
 from group_coordinator.share_partitions.sessions import MemberKey
 
 

@@ -1,4 +1,4 @@
-"""Reads of a log in the form of `rules.acquire`, and the batches of them that an answer needs."""
+"""Reads of a log in the form of `acquiring.acquire`, and the batches of them that an answer needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.wire import Buffer
 from coordinator_runtime.record_log import AbortedRange, LogBatches
-from group_coordinator.share_partitions.rules import AcquiredRange, Content, Read, Span
+from group_coordinator.share_partitions.acquiring import AcquiredRange, Content, Read, Span
 
 Batches = tuple[tuple[BatchHeader, Buffer], ...]
 

@@ -11,7 +11,8 @@ from coordinator_protocol.batch import ENCODINGS_OF_OLD_READERS, BatchHeader, En
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.wire import Buffer
 from coordinator_runtime.ports import Committer, Membership, PartitionName
-from group_coordinator.share_partitions.rules import AckBatch, AcquiredRange, LogPosition, Read, Terms
+from group_coordinator.share_partitions.acquiring import AcquiredRange, LogPosition, Read, Terms
+from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.state import AcknowledgingTransaction
 from group_coordinator.state import OfGroup
 

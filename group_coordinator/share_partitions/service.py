@@ -31,6 +31,7 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.stepping import in_steps
 from group_coordinator.administration.settings import ShareSettings
+from group_coordinator.share_partitions.acquiring import AcquiredRange, Terms
 from group_coordinator.share_partitions.answers import fetch_reply
 from group_coordinator.share_partitions.decisions import decide_acknowledge
 from group_coordinator.share_partitions.fetching import FetchOutcome, ShareFetches, ShareParts
@@ -44,7 +45,7 @@ from group_coordinator.share_partitions.requests import (
     ShareFetch,
     ShareFetchReply,
 )
-from group_coordinator.share_partitions.rules import AckBatch, AckType, AcquiredRange, Terms
+from group_coordinator.share_partitions.rules import AckBatch, AckType
 from group_coordinator.share_partitions.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,

@@ -18,10 +18,11 @@ from coordinator_runtime.ports import CallContext, Committer, Membership
 from coordinator_runtime.share_ports import ReleaseShares
 from coordinator_runtime.store_features import StoreFeatures
 from group_coordinator.share_partitions import decisions
+from group_coordinator.share_partitions.acquiring import Content, LogPosition, Read, Span, Terms
 from group_coordinator.share_partitions.places import share_shard
 from group_coordinator.share_partitions.records import ShareKey
 from group_coordinator.share_partitions.requests import Acknowledge, Acquire, PartitionAcks, TxnShareAcknowledge
-from group_coordinator.share_partitions.rules import AckBatch, Content, LogPosition, Read, Span, Terms
+from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import SharePartition
 from partition_log.batches import batches

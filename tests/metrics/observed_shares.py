@@ -7,7 +7,7 @@ from coordinator_server.events import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.instruments import Readings
 from coordinator_server.metrics.shares import share_gauges
-from group_coordinator.share_partitions.rules import Terms
+from group_coordinator.share_partitions.acquiring import Terms
 from tests.harness.share_partitions import Shares, share_world
 
 

@@ -11,9 +11,19 @@ from coordinator_runtime.decision import ArmTimer, Decision, Operation
 from coordinator_runtime.pending import settled
 from coordinator_runtime.ports import OutcomeNumber
 from coordinator_runtime.record_log import LogBatches
-from group_coordinator.share_partitions import decisions, draft, fetching, letter_writer, naming, places, rules, shard
+from group_coordinator.share_partitions import (
+    acquiring,
+    decisions,
+    draft,
+    fetching,
+    letter_writer,
+    naming,
+    places,
+    rules,
+    shard,
+)
+from group_coordinator.share_partitions.acquiring import Content, Read
 from group_coordinator.share_partitions.draft import Draft, Run
-from group_coordinator.share_partitions.rules import Content, Read
 from group_coordinator.share_partitions.state import RecordState
 from partition_log import record_log
 from partition_log.state import Isolation
@@ -153,7 +163,7 @@ SHARES: Final = (
     Mutant(
         "release_without_limit",
         "a record is delivered as often as it is released",
-        ((Draft, "release", release_without_limit), (rules._Taking, "_take_again", take_without_limit)),
+        ((Draft, "release", release_without_limit), (acquiring._Taking, "_take_again", take_without_limit)),
         _SHARING,
     ),
     Mutant(
@@ -213,7 +223,7 @@ SHARES: Final = (
     Mutant(
         "raise_no_count",
         "a delivery is not counted",
-        ((rules._Taking, "_take_again", raise_no_count),),
+        ((acquiring._Taking, "_take_again", raise_no_count),),
         _SHARING,
     ),
     Mutant(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from coordinator_api.storage.v1 import share_pb2
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
+from group_coordinator.share_partitions.acquiring import Terms
 from group_coordinator.share_partitions.codec import share_codec
 from group_coordinator.share_partitions.records import ShareKey, SharePartitionChanged
-from group_coordinator.share_partitions.rules import Terms
 from group_coordinator.share_partitions.state import SharePartition, deliveries_of, restored, state_of
 from tests.conformance.groups.cases import case
 from tests.groups.share_partitions.pictures import fresh, picture, taken, told

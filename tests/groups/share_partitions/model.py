@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from group_coordinator.share_partitions.rules import AckBatch, AckType, Content, Read, Span, Terms
+from group_coordinator.share_partitions.acquiring import Content, Read, Span, Terms
+from group_coordinator.share_partitions.rules import AckBatch, AckType
 from group_coordinator.share_partitions.state import AcknowledgingTransaction, RecordState
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, TX_PENDING = (

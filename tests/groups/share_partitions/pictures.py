@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from group_coordinator.share_partitions.acquiring import Content, LogPosition, Read, Span, Terms, acquire
 from group_coordinator.share_partitions.draft import ShareChange
-from group_coordinator.share_partitions.rules import (
-    AckBatch,
-    Content,
-    LogPosition,
-    Read,
-    Span,
-    Terms,
-    acknowledge,
-    acquire,
-    release_acquisitions,
-)
+from group_coordinator.share_partitions.rules import AckBatch, acknowledge, release_acquisitions
 from group_coordinator.share_partitions.state import (
     RecordState,
     SharePartition,

@@ -19,10 +19,11 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.ports import OutcomeNumber
-from group_coordinator.share_partitions import rules
+from group_coordinator.share_partitions import acquiring, rules
+from group_coordinator.share_partitions.acquiring import Content, LogPosition, Terms
 from group_coordinator.share_partitions.draft import LetterEnd, ShareChange
 from group_coordinator.share_partitions.letters import due_letters, end_letters
-from group_coordinator.share_partitions.rules import AckBatch, Content, LogPosition, Terms
+from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.state import AcknowledgingTransaction, SharePartition, Window, restored
 from tests.groups.share_partitions.model import ACKNOWLEDGED, Log, Model, NotAllowed
 from tests.groups.share_partitions.pictures import picture, released_by
@@ -120,7 +121,9 @@ class Queue:
         offsets = range(offsets.start, read.spans[-1].last_offset + 1 if read.spans else offsets.start)
         end = self.random.randint(offsets.start, offsets.stop) if self.random.random() < 0.3 else None
         read = replace(read, end_offset=end)
-        found = rules.acquire(self.partition, member, read, terms, max_records=most, log=LogPosition(self.log_start))
+        found = acquiring.acquire(
+            self.partition, member, read, terms, max_records=most, log=LogPosition(self.log_start)
+        )
         self.expect(found.change, lambda: self.model.move_log_start(self.log_start), is_final=False)
         handed_out = self.model.acquire(member, self.log, offsets, terms, most, end)
         told = {
@@ -273,7 +276,9 @@ class Queue:
             read = self.log.read(range(available, self.log.end))
             if not read.spans:
                 break
-            found = rules.acquire(self.partition, "z", read, self.terms, max_records=5, log=LogPosition(self.log_start))
+            found = acquiring.acquire(
+                self.partition, "z", read, self.terms, max_records=5, log=LogPosition(self.log_start)
+            )
             self.partition = found.change.partition
             self.model.move_log_start(self.log_start)
             self.model.acquire("z", self.log, range(read.first_offset, read.spans[-1].last_offset + 1), self.terms, 5)

@@ -9,10 +9,11 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, Turn
 from group_coordinator.share_partitions import decisions
+from group_coordinator.share_partitions.acquiring import LogPosition, Terms
 from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.events import LockExpired, RecordsAcknowledged, RecordsAcquired, RecordsArchived
 from group_coordinator.share_partitions.requests import Acknowledge, Acquire, DescribedShare
-from group_coordinator.share_partitions.rules import AckBatch, LogPosition, Terms
+from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.state import UNRESOLVED
 from tests.groups.share_partitions.pictures import picture
 from tests.harness.share_partitions import GROUP, Shares, share_world

@@ -18,7 +18,7 @@ import pytest
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
-from group_coordinator.share_partitions.rules import Terms
+from group_coordinator.share_partitions.acquiring import Terms
 from tests.harness.group_world import group_world
 from tests.harness.share_groups import ShareMember
 from tests.harness.share_partitions import Shares

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, RenewalForbidden
-from group_coordinator.share_partitions import rules
+from group_coordinator.share_partitions import acquiring, rules
+from group_coordinator.share_partitions.acquiring import AcquiredRange, Content, LogPosition, Read, Span, Terms
 from group_coordinator.share_partitions.draft import Archived, ArchiveReason, LetterEnd
-from group_coordinator.share_partitions.rules import AckBatch, AcquiredRange, Content, LogPosition, Read, Span, Terms
+from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.state import (
     FIRST_STATES,
     LEGAL_STEPS,
@@ -39,7 +40,7 @@ def test_nothing_leaves_a_state_that_is_done() -> None:
 
 
 def acquired(before: SharePartition, read: Read, terms: Terms = TERMS, *, log_start: int = 0, most: int = 500) -> str:
-    change = rules.acquire(before, "b", read, terms, max_records=most, log=LogPosition(log_start)).change
+    change = acquiring.acquire(before, "b", read, terms, max_records=most, log=LogPosition(log_start)).change
     return picture(change.partition)
 
 
@@ -83,7 +84,7 @@ def test_a_large_gap_behind_a_held_record_waits_for_it() -> None:
 
 def test_only_what_is_available_is_acquired_again() -> None:
     before = told(taken(fresh(), "a", 6), "a", (1, 1, "1"), (2, 3, "2"))
-    change = rules.acquire(before, "b", Read(0, spans(8, first_offset=0)), TERMS, max_records=9, log=LogPosition(0))
+    change = acquiring.acquire(before, "b", Read(0, spans(8, first_offset=0)), TERMS, max_records=9, log=LogPosition(0))
     assert picture(change.change.partition) == "0: a1 +1 b2 b2 a1 a1 b1 b1"
     assert change.ranges == (AcquiredRange(2, 3, 2), AcquiredRange(6, 7, 1))
 
@@ -131,7 +132,7 @@ def test_a_read_ends_behind_as_many_available_records_as_are_wanted(
 
 def test_a_lower_limit_archives_what_was_delivered_that_often() -> None:
     before = told(taken(fresh(), "a", 2), "a", (0, 0, "2"))
-    change = rules.acquire(before, "b", Read(0, spans(2, first_offset=0)), ONCE, max_records=9, log=LogPosition(0))
+    change = acquiring.acquire(before, "b", Read(0, spans(2, first_offset=0)), ONCE, max_records=9, log=LogPosition(0))
     assert picture(change.change.partition) == "1: a1"
     assert change.change.archived == (Archived(0, 1, ArchiveReason.DELIVERY_LIMIT, 1, LetterEnd.NO_TOPIC),)
     assert change.ranges == ()
@@ -140,14 +141,16 @@ def test_a_lower_limit_archives_what_was_delivered_that_often() -> None:
 def test_aborted_records_that_were_delivered_before_are_archived() -> None:
     """A group whose setting changed from uncommitted to committed."""
     before = told(taken(fresh(), "a", 2), "a", (0, 1, "2"))
-    change = rules.acquire(before, "b", Read(0, (Span(0, 1, ABORTED),)), TERMS, max_records=9, log=LogPosition(0))
+    change = acquiring.acquire(before, "b", Read(0, (Span(0, 1, ABORTED),)), TERMS, max_records=9, log=LogPosition(0))
     assert picture(change.change.partition) == "2:"
     assert change.change.archived == (Archived(0, 2, ArchiveReason.ABORTED, 1),)
     assert change.change.is_stored
 
 
 def test_an_acquisition_of_records_alone_is_not_stored() -> None:
-    change = rules.acquire(fresh(), "a", Read(0, spans(3, first_offset=0)), TERMS, max_records=9, log=LogPosition(0))
+    change = acquiring.acquire(
+        fresh(), "a", Read(0, spans(3, first_offset=0)), TERMS, max_records=9, log=LogPosition(0)
+    )
     assert not change.change.is_stored
     assert change.change.begun == 1
 
@@ -325,7 +328,7 @@ def test_a_log_older_than_what_was_read_of_it_is_refused() -> None:
 
     def read_in(leader_epoch: int, before: SharePartition) -> SharePartition:
         log = LogPosition(0, leader_epoch)
-        return rules.acquire(before, "a", Read(0, ()), TERMS, max_records=1, log=log).change.partition
+        return acquiring.acquire(before, "a", Read(0, ()), TERMS, max_records=1, log=log).change.partition
 
     later = read_in(3, fresh())
     assert later.leader_epoch == 3

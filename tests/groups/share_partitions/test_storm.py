@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from coordinator_protocol.errors import ErrorCode
-from group_coordinator.share_partitions.rules import Terms
+from group_coordinator.share_partitions.acquiring import Terms
 from tests.harness.share_partitions import Shares, share_world
 
 STEPS = 60

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from group_coordinator.share_partitions import rules
-from group_coordinator.share_partitions.rules import AcquiredRange, LogPosition, Read, Span, Terms
+from group_coordinator.share_partitions import acquiring
+from group_coordinator.share_partitions.acquiring import AcquiredRange, LogPosition, Read, Span, Terms
 from group_coordinator.share_partitions.state import SharePartition
 from group_coordinator.share_partitions.throttling import BatchOffsets, is_throttled, records_at_once
 from tests.groups.share_partitions.pictures import fresh, picture, released_by, spans, taken, told
@@ -47,7 +47,7 @@ class Consumer:
     def gets(self, most: int = 500, end_offset: int | None = None) -> list[AcquiredRange]:
         """Acquire, and release."""
         read = Read(self.partition.first_available(2_000) or 0, self.spans, end_offset)
-        change, ranges = rules.acquire(self.partition, "a", read, self.terms, max_records=most, log=LogPosition(0))
+        change, ranges = acquiring.acquire(self.partition, "a", read, self.terms, max_records=most, log=LogPosition(0))
         self.partition = released_by(change.partition, "a").partition
         for each in ranges:
             self.deliveries.update(range(each.first_offset, each.last_offset + 1))
@@ -120,7 +120,7 @@ def test_a_throttled_record_comes_with_no_other() -> None:
     read = Read(0, (*spans(1, 1, 1, first_offset=0), Span(3, 3)))
 
     def take(before: SharePartition) -> SharePartition:
-        return rules.acquire(before, "b", read, terms, max_records=9, log=LogPosition(0)).change.partition
+        return acquiring.acquire(before, "b", read, terms, max_records=9, log=LogPosition(0)).change.partition
 
     first = take(partition)
     assert picture(first) == "0: b2 .2 .1", "the one before it comes first, alone"
@@ -134,5 +134,5 @@ def test_what_is_held_in_between_is_left_out_of_a_part() -> None:
     partition = told(taken(partition, "a", 6, first_offset=0), "a", (0, 5, "224222"))
     terms = Terms(delivery_count_limit=4)
     read = Read(0, spans(6, 2, first_offset=0))
-    after = rules.acquire(partition, "b", read, terms, max_records=9, log=LogPosition(0)).change.partition
+    after = acquiring.acquire(partition, "b", read, terms, max_records=9, log=LogPosition(0)).change.partition
     assert picture(after) == "0: b3 b3 a2 b3 .2 .2"

@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.ports import OutcomeNumber
-from group_coordinator.share_partitions import rules
+from group_coordinator.share_partitions import acquiring, rules
+from group_coordinator.share_partitions.acquiring import LogPosition, Read, Terms
 from group_coordinator.share_partitions.codec import share_codec
 from group_coordinator.share_partitions.draft import Archived, ArchiveReason, LetterEnd, ShareChange
 from group_coordinator.share_partitions.records import ShareKey, SharePartitionChanged
-from group_coordinator.share_partitions.rules import AckBatch, LogPosition, Read, Terms
+from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.state import (
     NUMBER_MAX,
     AcknowledgingTransaction,
@@ -268,7 +269,7 @@ def test_numbers_that_are_used_up_refuse_an_acknowledgement() -> None:
     (pending,) = partition.pending.values()
     full = replace(partition, pending=dict.fromkeys(range(2, NUMBER_MAX + 1), pending), last_number=4)
     read = Read(4, spans(1, first_offset=4))
-    assert rules.acquire(full, "b", read, TERMS, max_records=1, log=LogPosition(0)).ranges == ()
+    assert acquiring.acquire(full, "b", read, TERMS, max_records=1, log=LogPosition(0)).ranges == ()
     assert code_of(lambda: held(full, "a", (1, 1, "1"))) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator_api.v1 import group_pb2
 from coordinator_runtime.decision import Coordinator
-from group_coordinator.share_partitions.rules import Terms
+from group_coordinator.share_partitions.acquiring import Terms
 from group_coordinator.share_partitions.shard import ShareShard
 from tests.groups.share_partitions.pictures import picture
 from tests.harness.group_world import group_world

@@ -17,13 +17,14 @@ from coordinator_client.progress import ProgressShown
 from coordinator_client.transport.connection import Connection
 from pyspark_txnlog.advice import ALIASES, OPTIONS
 from pyspark_txnlog.bounds import InvalidOption, Position, offsets_json
+from pyspark_txnlog.connections import CLIENT_ID, tls_of
 from pyspark_txnlog.job_parts.account import PartitionSummary, Summary
 from pyspark_txnlog.job_parts.job_progress import JobProgress
 from pyspark_txnlog.job_parts.job_settings import CONSOLE, PARQUET, JobFailed, JobSettings
 from pyspark_txnlog.job_parts.spark_session import job_session
 from pyspark_txnlog.job_parts.targets import Target, check_connector, rows_written, target_of
 from pyspark_txnlog.options import FORMAT, Report, SourceOptions, parse_options, topic_ids_json
-from pyspark_txnlog.read.planning import CLIENT_ID, SPLIT_STEP_BYTES, measured_steps, plan_read, tls_of
+from pyspark_txnlog.read.planning import SPLIT_STEP_BYTES, measured_steps, plan_read
 from pyspark_txnlog.read.ranges import OffsetRange
 
 if TYPE_CHECKING:

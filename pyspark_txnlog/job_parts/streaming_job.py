@@ -19,6 +19,7 @@ from coordinator_client.progress import rate_and_left
 from coordinator_client.settings import RAISE
 from coordinator_client.transport.connection import Connection
 from pyspark_txnlog.bounds import EARLIEST
+from pyspark_txnlog.connections import CLIENT_ID, tls_of
 from pyspark_txnlog.job_parts.account import PartitionSummary, Summary
 from pyspark_txnlog.job_parts.committed_read import (
     PLACES,
@@ -34,7 +35,7 @@ from pyspark_txnlog.job_parts.spark_session import job_session
 from pyspark_txnlog.job_parts.targets import Target, check_connector, rows_written, target_of
 from pyspark_txnlog.options import FORMAT, SourceOptions, parse_options
 from pyspark_txnlog.read.deleted_topics import existing, without_deleted
-from pyspark_txnlog.read.planning import CLIENT_ID, SPLIT_STEP_BYTES, measured_steps, tls_of
+from pyspark_txnlog.read.planning import SPLIT_STEP_BYTES, measured_steps
 from pyspark_txnlog.read.ranges import OffsetRange
 from pyspark_txnlog.read.splitting import SplitStep
 from pyspark_txnlog.read.stream_offsets import PartitionKey, StreamPosition, Vector, from_json, lose, standings, to_json

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from coordinator_api.v1 import common_pb2 as common
 from coordinator_api.v1 import group_pb2 as group
@@ -20,14 +19,13 @@ from coordinator_client.errors import TOPIC_GONE, Rejected, TransactionError
 from coordinator_client.reading.batch_reader import BatchReader, FetchOptions, PartitionRange, filter_message
 from coordinator_client.reading.snapshots import take_snapshot_of
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
-from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
 from coordinator_protocol.batch import TimestampType
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 from pyspark_txnlog.bounds import COMMITTED, AtTime, Position
-from pyspark_txnlog.options import SourceOptions, TlsNames, Topics
+from pyspark_txnlog.options import SourceOptions, Topics
 from pyspark_txnlog.read.deleted_topics import existing_topics
 from pyspark_txnlog.read.ranges import OffsetRange, Positions, places_of, plan_ranges
 from pyspark_txnlog.read.splitting import SplitStep, gathered, is_thin, split_ranges
@@ -42,50 +40,12 @@ _SHARED_OFFSETS_MAX: Final = 10_000
 _MEASURED_AT_ONCE_MAX: Final = 200
 """Largest number of ranges measured by one call, because each costs the server a look-up and its work is limited."""
 
-CLIENT_ID: Final = "pyspark-txnlog"
-
 FETCH_BYTES: Final = 4 * MEBI
 """Largest size of one reply to a task (bytes)."""
-
-_CONNECTIONS: dict[tuple[int, str, TlsNames | None], Connection] = {}
-
-
-class OfServer(Protocol):
-    """Options that name a server, for a read or for a write."""
-
-    @property
-    def endpoint(self) -> str:
-        """Address of the server, HOST:PORT."""
-        ...
-
-    @property
-    def tls_files(self) -> TlsNames | None:
-        """TLS files; None = no TLS."""
-        ...
 
 
 class UnknownTopic(LookupError):
     """A topic or partition of the read does not exist, or was replaced by another one."""
-
-
-def tls_of(options: OfServer) -> Tls | None:
-    """Return the TLS settings of the options. Raises Misconfigured if a file is missing on this machine, or is
-    invalid."""
-    names = options.tls_files
-    return None if names is None else Tls(**names._asdict())
-
-
-def shared_connection(options: OfServer) -> Connection:
-    """Return the one connection of this process to the server; its channel opens with the first request.
-
-    It waits for a server that is not up yet. A job may start at the same time, and Spark would restart a failed task.
-    It is never closed: Spark keeps a worker process for task after task. A forked process must not inherit it, so the
-    process id is part of the key.
-    """
-    key = (os.getpid(), options.endpoint, options.tls_files)
-    if key not in _CONNECTIONS:
-        _CONNECTIONS[key] = Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None, tls=tls_of(options))
-    return _CONNECTIONS[key]
 
 
 def plan_read(connection: Connection, options: SourceOptions, *, may_lack: bool = False) -> list[OffsetRange]:

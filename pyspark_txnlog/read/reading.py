@@ -40,6 +40,7 @@ STALE_ADVICE: Final = (
 )
 
 _LOADED_BY_TASKS: Final = (
+    "pyspark_txnlog.connections",
     "pyspark_txnlog.read.arrow_rows",
     "pyspark_txnlog.read.planning",
     "pyspark_txnlog.read.snapshot_leases",
@@ -95,7 +96,8 @@ class RangeReader(DataSourceReader):
         ImportError if this Python lacks a dependency.
         """
         check_dependencies()
-        from pyspark_txnlog.read.planning import plan_read, shared_connection
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import plan_read
         from pyspark_txnlog.read.snapshot_leases import give_up, numbered
 
         planned = self._narrowed(plan_read(shared_connection(self._options), self._options))
@@ -115,8 +117,9 @@ class RangeReader(DataSourceReader):
         """Return the work of each task. If the options allow losses, topics are left out that were deleted since the
         planning."""
         from coordinator_client.errors import TransactionError
+        from pyspark_txnlog.connections import shared_connection
         from pyspark_txnlog.read.deleted_topics import without_deleted
-        from pyspark_txnlog.read.planning import shared_connection, split_read
+        from pyspark_txnlog.read.planning import split_read
 
         connection = shared_connection(self._options)
         try:
@@ -143,7 +146,7 @@ class RangeReader(DataSourceReader):
         check_dependencies()
         settle_worker()
         if isinstance(partition, PlannedPartition):
-            from pyspark_txnlog.read.planning import shared_connection
+            from pyspark_txnlog.connections import shared_connection
 
             shared_connection(self._options).add_known_servers(partition.known_servers)
 
@@ -171,7 +174,8 @@ class RangeReader(DataSourceReader):
         rest."""
         from coordinator_client.errors import TOPIC_GONE, TransactionError
         from coordinator_protocol.errors import ErrorCode
-        from pyspark_txnlog.read.planning import open_range, shared_connection, what_is_left
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import open_range, what_is_left
         from pyspark_txnlog.read.snapshot_leases import while_held
 
         connection = shared_connection(self._options)
@@ -213,7 +217,8 @@ class NarrowedReader(RangeReader):
         return filters
 
     def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
-        from pyspark_txnlog.read.planning import first_offsets_since, shared_connection
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import first_offsets_since
         from pyspark_txnlog.read.pushdown import narrowed, narrowing_of
 
         wanted = narrowing_of(self._filters)

@@ -79,7 +79,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         TransactionError if the server refuses or stays out of reach.
         """
         check_dependencies()
-        from pyspark_txnlog.read.planning import read_positions, shared_connection
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import read_positions
 
         options = self._options
         # Spark asks again before it repeats a first micro-batch, and by then a topic may be gone.
@@ -156,7 +157,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises: InvalidCheckpoint; TransactionError if the server refuses or stays out of reach.
         """
         check_dependencies()
-        from pyspark_txnlog.read.planning import gathered_read, shared_connection, split_read
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import gathered_read, split_read
 
         if start == end:
             # Another source of the query has records to show.
@@ -198,7 +200,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._options.group_id or stands == self._published:
             return
         from coordinator_client.errors import Rejected, TransactionError
-        from pyspark_txnlog.read.planning import publish_offsets, shared_connection
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import publish_offsets
 
         try:
             publish_offsets(shared_connection(self._options), self._options, stands)
@@ -209,7 +212,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             warnings.warn(f"the progress of the stream is not published: {error}", RuntimeWarning, stacklevel=2)
 
     def _positions(self) -> list[Positions]:
-        from pyspark_txnlog.read.planning import read_positions, shared_connection
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import read_positions
 
         asked = replace(self._options, starting=FROM_EARLIEST)
         return read_positions(shared_connection(self._options), asked, may_lack=True)
@@ -229,8 +233,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Run work on partitions, and repeat it without topics that are deleted meanwhile. The work finds their
         partitions missing."""
         from coordinator_client.errors import TransactionError
+        from pyspark_txnlog.connections import shared_connection
         from pyspark_txnlog.read.deleted_topics import without_deleted
-        from pyspark_txnlog.read.planning import shared_connection
 
         while True:
             try:
@@ -244,7 +248,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _compared(self, before: Vector, positions: list[Positions]) -> list[Positions]:
         """Return the positions, with the server's comparison of logs whose leader epoch has changed."""
-        from pyspark_txnlog.read.planning import compare_incarnations, shared_connection
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import compare_incarnations
 
         asked = changed_incarnations(before, positions)
         return (
@@ -260,7 +265,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         If records or bytes are limited, the measuring goes a little beyond the limit, and the ranges end there.
         Otherwise it ends with the first visible records, and the ranges stay whole."""
-        from pyspark_txnlog.read.planning import SPLIT_STEP_BYTES, measured_steps, refined_steps, shared_connection
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import SPLIT_STEP_BYTES, measured_steps, refined_steps
 
         steps: list[list[SplitStep]] = [[] for _ in ranges]
         looked = [max(found.start_offset, self._hidden_to.get(_line(found), 0)) for found in ranges]
@@ -299,7 +305,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _shows_anything(self, ranges: list[OffsetRange]) -> bool:
         """True if a micro-batch of snapshots has a visible record. A later snapshot may show more in the same ranges,
         so a negative result is not remembered."""
-        from pyspark_txnlog.read.planning import measured_steps, shared_connection
+        from pyspark_txnlog.connections import shared_connection
+        from pyspark_txnlog.read.planning import measured_steps
 
         connection = shared_connection(self._options)
         if not any(measured_steps(connection, self._options, ranges, step_bytes=WINDOW_OFFSETS)):

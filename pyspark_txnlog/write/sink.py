@@ -184,7 +184,7 @@ class _Writer:
     def _sink(self, batch: Batch) -> SinkClient:
         check_dependencies()
         from coordinator_client.producer.sink import SinkClient
-        from pyspark_txnlog.read.planning import shared_connection
+        from pyspark_txnlog.connections import shared_connection
 
         settle_worker()
         return SinkClient(

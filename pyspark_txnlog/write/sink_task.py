@@ -15,7 +15,8 @@ from coordinator_client.errors import Rejected
 from coordinator_client.producer.producer import Producer
 from coordinator_client.producer.sink import CommittedBatch, SinkClient, SinkMember
 from coordinator_protocol.errors import ErrorCode
-from pyspark_txnlog.read.planning import UnknownTopic, shared_connection
+from pyspark_txnlog.connections import shared_connection
+from pyspark_txnlog.read.planning import UnknownTopic
 from pyspark_txnlog.write.end_of_rows import check_all_rows_came, check_not_hung_up
 from pyspark_txnlog.write.sink_options import Batch, WriteOptions
 from pyspark_txnlog.write.sink_rows import Request, RowsByPartition

@@ -15,8 +15,9 @@ from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_client import Admin, AsyncProducer, Consumer, Producer, Tls, Unreachable, read
 from coordinator_client.transport.connection import Connection
 from pyspark_txnlog.bounds import InvalidOption
+from pyspark_txnlog.connections import tls_of
 from pyspark_txnlog.options import parse_options
-from pyspark_txnlog.read.planning import plan_read, tls_of
+from pyspark_txnlog.read.planning import plan_read
 from tests.cli.terminal import Terminal
 from tests.harness.certificates import Authority, Pair
 from tests.harness.in_process import in_process_server

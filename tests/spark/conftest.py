@@ -32,9 +32,9 @@ def own_connections() -> Iterator[None]:
     """Close the connections that a test has the source open in this process, where a job keeps them open: other tests
     of the process count sessions and loops."""
     yield
-    if (planning := sys.modules.get("pyspark_txnlog.read.planning")) is not None:
-        while planning._CONNECTIONS:
-            planning._CONNECTIONS.popitem()[1].close()
+    if (connections := sys.modules.get("pyspark_txnlog.connections")) is not None:
+        while connections._CONNECTIONS:
+            connections._CONNECTIONS.popitem()[1].close()
 
 
 @pytest.fixture

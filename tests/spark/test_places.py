@@ -16,9 +16,9 @@ from coordinator_client.errors import Rejected
 from coordinator_client.transport import known_servers
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
+from pyspark_txnlog import connections
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import parse_options
-from pyspark_txnlog.read import planning
 from pyspark_txnlog.read.planning import measured_steps, plan_read, split_read
 from pyspark_txnlog.read.ranges import DataLoss
 from pyspark_txnlog.read.reading import PlannedPartition, RangeReader
@@ -199,10 +199,10 @@ def test_a_plan_names_the_servers_that_its_process_knows(topics: Topics, monkeyp
     topic = topics.create()
     topics.commit(topic, ["a"])
     # Other tests of this process go on with what it knew.
-    monkeypatch.setattr(planning, "_CONNECTIONS", {})
+    monkeypatch.setattr(connections, "_CONNECTIONS", {})
     monkeypatch.setattr(known_servers, "_KNOWN", {})
     options = parse_options({"endpoint": topics.endpoint, "subscribe": topic})
-    planning.shared_connection(options).add_known_servers([LOST])
+    connections.shared_connection(options).add_known_servers([LOST])
     (planned,) = RangeReader(options).partitions()
     assert isinstance(planned, PlannedPartition)
     assert planned.known_servers == (topics.endpoint, LOST)

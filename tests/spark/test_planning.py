@@ -19,8 +19,9 @@ from coordinator_runtime.incarnation import IncarnationCause
 from partition_log.leadership import divergence, epoch_at
 from partition_log.state import EMPTY_HEAD, FIRST_LEADERSHIP, LeaderEpoch, Leadership
 from pyspark_txnlog.bounds import Position
+from pyspark_txnlog.connections import shared_connection
 from pyspark_txnlog.options import SourceOptions, Topics, parse_options
-from pyspark_txnlog.read.planning import UnknownTopic, plan_read, shared_connection
+from pyspark_txnlog.read.planning import UnknownTopic, plan_read
 from pyspark_txnlog.read.ranges import DataLoss
 
 

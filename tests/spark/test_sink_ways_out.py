@@ -18,7 +18,8 @@ from coordinator_client.errors import Abortable, Rejected, TransactionError
 from coordinator_client.producer.sink import SinkClient, SinkMember
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
-from pyspark_txnlog.read.planning import UnknownTopic, shared_connection
+from pyspark_txnlog.connections import shared_connection
+from pyspark_txnlog.read.planning import UnknownTopic
 from pyspark_txnlog.write import end_of_rows
 from pyspark_txnlog.write.end_of_rows import RowsCutShort
 from pyspark_txnlog.write.sink import BatchWriter, Written

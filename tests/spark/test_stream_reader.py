@@ -16,6 +16,7 @@ from coordinator_client.errors import Loss, Rejected, Retriable, rejected
 from coordinator_client.transport.connection import Connection
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
+from pyspark_txnlog import connections
 from pyspark_txnlog.options import RPC_TIMEOUT_MS, parse_options
 from pyspark_txnlog.read import planning, stream_source
 from pyspark_txnlog.read.planning import UnknownTopic
@@ -297,7 +298,7 @@ def test_a_server_that_is_away_for_a_minute_is_waited_for(
     clock = PausingClock()
     transport = Away(clock, away_ms)
     connection = Connection("h:1", clock=clock, open_transport=lambda _endpoint: transport)
-    monkeypatch.setattr(planning, "shared_connection", lambda _options: connection)
+    monkeypatch.setattr(connections, "shared_connection", lambda _options: connection)
     stream = StreamReader(
         parse_options({"endpoint": "h:1", "subscribe": "a", "startingOffsets": "earliest"}, is_stream=True)
     )

@@ -1,7 +1,7 @@
 """Requests of share groups that no state allows, and what each of them is answered (spec groups 6.1-6.5).
 
 Malformed acknowledgements have their table in `test_rules`, epochs of sessions in `test_sessions`, heartbeats in the
-cases of conformance, TxnShareAcknowledge in `test_transacted`.
+cases of conformance, TxnShareAcknowledge in `test_refused_in_transaction`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Committer, GroupAcknowledgements
 from coordinator_server.grpc_front.wire.transactions.servicer import transact_refused
-from tests.groups.share_partitions.test_transacted import (
+from tests.groups.share_partitions.transactional_worker import (
     ACCEPT,
     ALL_HELD,
     GROUP,

@@ -1,4 +1,4 @@
-"""TxnShareAcknowledge in a whole server: who may, what it adds to the transaction, and what becomes of late ones.
+"""TxnShareAcknowledge in a whole server: what it adds to the transaction, and what becomes of late ones.
 
 The stories of commits, aborts, crashes and shards that are not served are scenarios (tests/scenarios/share_*.txt).
 
@@ -7,131 +7,43 @@ Source: spec groups 6.5, 4.4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 import pytest
 
 from coordinator_api.v1 import group_pb2, share_pb2
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
+from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.participants import ShareKey
-from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import (
-    AllowAll,
-    CallContext,
-    Committer,
-    Membership,
-    OutcomeNumber,
-    Permission,
-    ResourceType,
-)
+from coordinator_runtime.ports import OutcomeNumber, Permission, ResourceType
 from group_coordinator.share_partitions.decisions import decide_acknowledge_in_transaction, decide_release
-from group_coordinator.share_partitions.requests import PartitionAcks, TxnAcknowledge, TxnShareAcknowledge
+from group_coordinator.share_partitions.requests import TxnAcknowledge
 from group_coordinator.share_partitions.rules import AckBatch
 from group_coordinator.share_partitions.shard import ShareShard
 from group_coordinator.share_partitions.state import AcknowledgingTransaction, SharePartition
 from tests.groups.share_partitions.pictures import picture
+from tests.groups.share_partitions.transactional_worker import (
+    ACCEPT,
+    ALL_HELD,
+    GROUP,
+    ID,
+    OK,
+    PENDING,
+    REJECT,
+    VERSION_1,
+    Denying,
+    Worker,
+    code_of,
+)
 from tests.harness.calls import called, partition_name
 from tests.harness.group_calls import ANYBODY
 from tests.harness.group_world import group_world
 from tests.harness.share_consumers import response_of, share_consumer
-from tests.harness.share_groups import ShareMember
-from tests.harness.share_partitions import Shares
-from tests.harness.world import World
 from txn_coordinator.administration import AbortHanging
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.hanging import HangingReason
 from txn_coordinator.requests import AddOffsets
-from txn_coordinator.state import Identity
-
-OK = ErrorCode.NONE
-GROUP, ID = "workers", "worker-1"
-VERSION_1 = CallContext(client_txn_version=1)
-ACCEPT, RELEASE, REJECT = 1, 2, 3
-
-
-def code_of(asked: Pending[Any]) -> ErrorCode:
-    assert asked.is_settled, "the call waits"
-    try:
-        asked.result()
-    except Refused as refused:
-        return refused.code
-    return OK
-
-
-@dataclass
-class Worker:
-    """A member of a share group, with a transactional producer."""
-
-    world: World
-    partitions: tuple[str, ...] = ("t-0", "t-1")
-    member: ShareMember = field(init=False)
-    identity: Identity = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.member = ShareMember(self.world, "w", group_id=GROUP)
-        self.member.joins(*{partition.rpartition("-")[0] for partition in self.partitions})
-        for partition in self.partitions:
-            self.shares(partition).produce(4)
-            self.shares(partition).resolve(0)
-            assert self.shares(partition).acquire("w") == [0, 1, 2, 3]
-        self.initialise()
-
-    def initialise(self, context: CallContext = ANYBODY) -> None:
-        asked = self.world.init(ID, context)
-        self.world.settle()
-        self.identity = asked.result()
-
-    def shares(self, partition: str = "t-0") -> Shares:
-        return Shares(self.world, partition, GROUP)
-
-    def acknowledging(
-        self,
-        *partitions: str,
-        types: tuple[int, ...] = (ACCEPT,),
-        context: CallContext = ANYBODY,
-        committer: Committer | None = None,
-        identity: Identity | None = None,
-        group_id: str = GROUP,
-    ) -> Pending[None]:
-        """The answer to an acknowledgement of the first two records of each partition."""
-        named = tuple(PartitionAcks(partition_name(each), (AckBatch(0, 1, types),)) for each in partitions)
-        command = TxnShareAcknowledge(
-            group_id,
-            committer or Committer(self.member.member_id, self.member.epoch),
-            Membership(ID, *(identity or self.identity)),
-            named,
-        )
-        return called(lambda: self.world.inside.core.groups.txn_shares.acknowledge(command, context))
-
-    def acknowledge(self, *partitions: str, **arguments: Any) -> ErrorCode:
-        asked = self.acknowledging(*partitions, **arguments)
-        self.world.settle()
-        return code_of(asked)
-
-    def end(self, outcome: Outcome = Outcome.COMMIT, context: CallContext = ANYBODY) -> None:
-        asked = self.world.end(ID, self.identity, outcome, context)
-        self.world.settle()
-        self.identity = asked.result().next_identity
-
-    @property
-    def pictures(self) -> list[str]:
-        return [picture(self.shares(partition).state) for partition in self.partitions]
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self.world.describe(ID).shares)
-
-    def check(self) -> None:
-        self.world.check_replay()
-        self.world.check_stored()
-
-
-ALL_HELD = "0: w1 w1 w1 w1"
-PENDING = "0: ?1 ?1 w1 w1"
 
 
 @pytest.fixture(params=[*product(TwoPhase, (True, False))], ids=lambda each: f"{each[0].value}-{each[1]}")
@@ -214,94 +126,6 @@ def test_a_transaction_may_end_with_many_share_partitions() -> None:
     worker.end()
     assert set(worker.pictures) == {"2: w1 w1"}
     worker.check()
-
-
-# Refusals
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ({"types": (RELEASE,)}, ErrorCode.INVALID_REQUEST),
-        ({"types": (ACCEPT,) * 3}, ErrorCode.INVALID_REQUEST),
-        ({"committer": Committer("w", 7)}, ErrorCode.ILLEGAL_GENERATION),
-        ({"committer": Committer("w", 0)}, ErrorCode.ILLEGAL_GENERATION),
-        ({"committer": Committer("w")}, ErrorCode.ILLEGAL_GENERATION),
-        ({"committer": Committer("x", 1)}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"committer": Committer()}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"group_id": "others"}, ErrorCode.GROUP_ID_NOT_FOUND),
-        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
-        ({"identity": Identity(0, 5)}, ErrorCode.INVALID_PRODUCER_EPOCH),
-        ({"identity": Identity(44, 0)}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        ({"identity": Identity(-1, 0)}, ErrorCode.INVALID_REQUEST),
-        ({"context": VERSION_1}, ErrorCode.INVALID_TXN_STATE),
-    ],
-)
-def test_a_refused_acknowledgement_adds_nothing_to_the_transaction(
-    split: Worker, arguments: dict[str, Any], code: ErrorCode
-) -> None:
-    assert split.acknowledge("t-0", "t-1", **arguments) is code
-    assert split.pictures == [ALL_HELD, ALL_HELD]
-    assert not split.is_open
-    split.check()
-
-
-@pytest.mark.parametrize("other", ["x-0", "t-9", "t-0"], ids=["no topic", "no partition", "named twice"])
-def test_one_bad_partition_refuses_all(split: Worker, other: str) -> None:
-    code = split.acknowledge("t-0", other)
-    assert code is (ErrorCode.INVALID_REQUEST if other == "t-0" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert split.pictures == [ALL_HELD, ALL_HELD]
-    assert not split.is_open
-
-
-def test_one_record_that_is_not_held_refuses_all_partitions_and_is_named(split: Worker) -> None:
-    split.shares("t-1").acknowledge("w", (1, 1, [ACCEPT]))
-    asked = split.acknowledging("t-0", "t-1")
-    split.world.settle()
-    with pytest.raises(Refused, match=r"partition t-1: ") as refused:
-        asked.result()
-    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
-    assert split.pictures[0] == ALL_HELD
-    assert not split.is_open
-
-
-def test_nothing_to_acknowledge_opens_no_transaction(split: Worker) -> None:
-    assert split.acknowledge() is OK
-    assert not split.is_open
-
-
-def test_the_epoch_before_the_last_answer_is_current_enough(split: Worker) -> None:
-    missed = Committer("w", split.member.epoch)
-    ShareMember(split.world, "v", group_id=GROUP).joins("t")
-    split.member.beats()
-    assert split.member.epoch > missed.generation_or_epoch
-    assert split.acknowledge("t-0", committer=missed) is OK
-
-
-class Denying(AllowAll):
-    """One permission is missing."""
-
-    def __init__(self) -> None:
-        self.missing: tuple[Permission, ResourceType] | None = None
-
-    def is_allowed(self, _context: CallContext, permission: Permission, resource: ResourceType, _name: str) -> bool:
-        return (permission, resource) != self.missing
-
-
-@pytest.mark.parametrize(
-    ("permission", "resource", "code"),
-    [
-        (Permission.WRITE, ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (Permission.READ, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
-        (Permission.READ, ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-    ],
-)
-def test_each_permission_is_needed(permission: Permission, resource: ResourceType, code: ErrorCode) -> None:
-    authorizer = Denying()
-    worker = Worker(group_world(topics={"t": 2}, authorizer=authorizer))
-    authorizer.missing = permission, resource
-    assert worker.acknowledge("t-0") is code
-    assert not worker.is_open
 
 
 # Clients of version 1

@@ -44,6 +44,37 @@ print(inspect.getsource(slatedb._UniffiRustBufferBuilder.write))
     assert "for i, byte in enumerate(value)" in unrepaired(program)
 
 
+def test_a_row_without_our_repair_takes_six_native_calls() -> None:
+    """If this fails, `WriteBatch` may be dropped."""
+    program = """
+import slatedb.uniffi as uniffi
+from slatedb.uniffi._slatedb_uniffi import slatedb
+calls = []
+call = slatedb._uniffi_rust_call_with_error
+slatedb._uniffi_rust_call_with_error = lambda *arguments: calls.append(1) or call(*arguments)
+batch = uniffi.WriteBatch()
+calls.clear()
+batch.put(b"key of a usual length", b"value of a usual length")
+print(len(calls))
+"""
+    assert unrepaired(program) == "6"
+
+
+def test_a_batch_that_refuses_a_row_says_why_and_takes_the_next() -> None:
+    batch = binding.WriteBatch()
+    for add in (lambda: batch.put(b"", b"value"), lambda: batch.delete(b"")):
+        with pytest.raises(binding.SlateError, match="empty"):
+            add()
+    database = binding.result_of(binding.DbBuilder("path", binding.ObjectStore.resolve("memory:///")).build())
+    batch.put(b"key", b"value")
+    batch.put(b"gone", b"value")
+    batch.delete(b"gone")
+    binding.result_of(database.write_with_options(batch, binding.WRITE))
+    found = [binding.result_of(database.get_with_options(key, binding.READ)) for key in (b"key", b"gone")]
+    assert found == [b"value", None]
+    binding.result_of(database.shutdown())
+
+
 def test_the_release_is_pinned_exactly() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert f"slatedb=={binding.RELEASE}" in extras["objectstore"]

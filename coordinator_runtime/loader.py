@@ -112,12 +112,14 @@ ShardChange = ShardLoaded | ShardLoadFailed | ShardStopped | ShardUnloaded
 class _Load:
     """A load in progress."""
 
-    __slots__ = ("began_us", "coordinator_epoch", "key", "record_count", "reply", "shard", "values")
+    __slots__ = ("began_us", "coordinator_epoch", "key", "read", "record_count", "reply", "shard", "values")
 
     def __init__(self, key: ShardKey, shard: Shard, began_us: int) -> None:
         self.key = key
         self.shard = shard
         self.began_us = began_us
+        self.read: Pending[list[Any]] | None = None
+        """Values that a thread has read or reads; None before it is asked."""
         self.values: Iterator[Any] = iter(())
         self.coordinator_epoch = 0
         self.record_count = 0
@@ -125,7 +127,8 @@ class _Load:
 
 
 class ShardLoader:
-    """Loads and unloads the shards of one runtime. One shard is read at a time, in the order of the requests."""
+    """Loads and unloads the shards of one runtime, one at a time in the order of the requests. A thread reads the next
+    one meanwhile."""
 
     def __init__(self, runtime: Runtime, store: Store, reader: StoreReader | None = None) -> None:
         """`reader` reads shards on threads; None = they are read on the loop, some records at a time."""
@@ -216,16 +219,27 @@ class ShardLoader:
     def _read_next(self) -> None:
         if self._reading is None and self._waiting:
             load = self._reading = self._waiting.popleft()
-            values = self._kinds[load.key.coordinator].rows.load(load.key)
             if self._reader is None:
-                load.values = values(self._store)
+                load.values = self._values(load)(self._store)
                 self._runtime.arm("load", 0, self._read_step)
             else:
-                self._reader.read(partial(_all_values, values)).on_settled(partial(self._on_read, load))
+                self._begun(load, self._reader).on_settled(partial(self._on_read, load, self._reader))
 
-    def _on_read(self, load: _Load, read: Pending[list[Any]]) -> None:
-        """Go on with a shard that a thread has read. What it met is met again where the values are taken."""
+    def _values(self, load: _Load) -> LoadValues:
+        return self._kinds[load.key.coordinator].rows.load(load.key)
+
+    def _begun(self, load: _Load, reader: StoreReader) -> Pending[list[Any]]:
+        """Return what a thread reads of a shard. It begins now, unless it was begun ahead."""
+        if load.read is None:
+            load.read = reader.read(partial(_all_values, self._values(load)))
+        return load.read
+
+    def _on_read(self, load: _Load, reader: StoreReader, read: Pending[list[Any]]) -> None:
+        """Go on with a shard that a thread has read. What it met is met again where the values are taken. The thread
+        reads the next shard meanwhile."""
         if load is self._reading:
+            if self._waiting:
+                self._begun(self._waiting[0], reader)
             load.values = _values_of(read)
             self._runtime.arm("load", 0, self._read_step)
 
@@ -247,7 +261,7 @@ class ShardLoader:
                     return
                 self._open(load)
         # Dropping the reference ends the scan of the store.
-        load.values = iter(())
+        load.values, load.read = iter(()), None
         self._reading = None
         self._read_next()
 

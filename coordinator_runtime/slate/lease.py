@@ -30,9 +30,11 @@ _RENEWALS: Final = 3
 """Renewals in one time to live."""
 _MARGIN: Final = 10
 """One part in so many of the time to live that a holder does not use, because clocks run at different rates."""
+_LOOKS: Final = 20
+"""Looks of a waiting server in one time to live."""
 _LOOK_MS_MIN: Final = 100
 _LOOK_MS_MAX: Final = 500
-"""Bounds of the interval at which a waiting server looks at the lease. A hand-over waits for the next look."""
+"""Bounds of their interval. A hand-over waits for the next look, and a takeover begins later by half an interval."""
 _PAUSE_MS: Final = 50
 """Pause after a request that failed."""
 
@@ -166,7 +168,7 @@ def wake_ms(state: LeaseState, now_ms: int) -> int:
         return max(state.not_before_ms, since_ms + state.ttl_ms // _RENEWALS)
     if is_claimable(state, now_ms):
         return state.not_before_ms
-    return max(state.not_before_ms, state.sent_ms + min(_LOOK_MS_MAX, max(_LOOK_MS_MIN, state.ttl_ms // 10)))
+    return max(state.not_before_ms, state.sent_ms + min(_LOOK_MS_MAX, max(_LOOK_MS_MIN, state.ttl_ms // _LOOKS)))
 
 
 def is_claimable(state: LeaseState, now_ms: int) -> bool:

@@ -43,6 +43,9 @@ from coordinator_runtime.store import Family, StoreFailed, StoreRefused
 COLLECTED_AGE: Final = "3600s"
 """Least age of objects that collectors remove. Ages come from the clocks of the servers that wrote them."""
 
+COMPACTOR_POLL: Final = "1s"
+"""Time between two looks of the compactor for tables to merge."""
+
 _NO_DATABASE: Final = "failed to find latest transactional object"
 _in_memory: Final[dict[str, Any]] = {}
 """Object stores of `memory` by name, because each one that is made has other objects."""
@@ -121,7 +124,7 @@ def open_slate_store(
         began = OwnerRecord(uuid_text(rows.identity.store_id), rows.version(), changes)
         mark = OwnershipMark(beside, clock, began, None if record is None else record[1])
         mark.begin()
-        return SlateStore(database, retired_in(database), mark, clock, recorder)
+        return SlateStore(database, retired_in(database), mark, clock, recorder, is_new=found is None)
     except ObjectsFailed as error:
         raise _unusable(location, error) from error
     except (binding.SlateError, binding.TooSlow, StoreFailed) as error:
@@ -284,6 +287,9 @@ def _settings(options: SlateOptions) -> binding.Handle:
     # One table is uploaded at a time. Of several, an older one may be published later. The collector takes what is
     # older than the newest published one for garbage, once it has its least age (SlateDB's RFC 29).
     values["l0_flush_parallelism"] = 1
+    # At the default of 5 s, tables of servers that live shorter pile up in level 0, and each opening takes longer.
+    compactor = values["compactor_options"]
+    compactor["poll_interval"] = compactor["worker"]["compactions_poll_interval"] = COMPACTOR_POLL
     for name in ("manifest", "wal", "wal_fence", "compacted", "compactions"):
         values["garbage_collector_options"][f"{name}_options"]["min_age"] = COLLECTED_AGE
     # A fence that is removed would let a former writer write again.

@@ -22,7 +22,7 @@ from coordinator_runtime.slate.retired import RetiredRanges
 from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreFailed, StoreReads
 from coordinator_runtime.store_statistics import StoreStatistics
 
-CHECKPOINT_FLUSHES: Final = 200
+CHECKPOINT_FLUSHES: Final = 100
 CHECKPOINT_MS: Final = 2_000
 """Objects of the log, or the time since the oldest of them, after which memory is moved into tables. A start reads some
 200 such objects per second from a store that answers in five milliseconds."""
@@ -62,8 +62,10 @@ class SlateStore(SlateReads):
         mark: OwnershipMark,
         clock: Clock,
         recorder: binding.Handle,
+        *,
+        is_new: bool,
     ) -> None:
-        """`recorder`: the one that the database was opened with."""
+        """`recorder`: the one that the database was opened with. `is_new`: the database was made a moment ago."""
         super().__init__(database, retired)
         self._database = database
         self._recorder = recorder
@@ -72,7 +74,9 @@ class SlateStore(SlateReads):
         self._version = super().version()
         self._is_open = True
         self._wake = threading.Condition()
-        self._flushes = 0
+        # Opening reads the end of the log into memory. Without a checkpoint, the next server would read it again if
+        # this one ends early, and take longer each time.
+        self._flushes = 0 if is_new else CHECKPOINT_FLUSHES
         """Objects of the log that were written since memory was moved into tables."""
         self._oldest_flush_ms = 0
         self._unswept: list[KeyRange] = retired.all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -26,6 +27,11 @@ def opened(address: str, **changes: object) -> SlateStore:
     return open_slate_store(parse_location(address), **wanted)  # type: ignore[arg-type]
 
 
+def waited_for(is_so: Callable[[], bool]) -> bool:
+    """Wait for work in the background."""
+    return any(is_so() or threading.Event().wait(0.01) for _ in range(1_000))
+
+
 def put(store: SlateStore, key: bytes) -> None:
     """A durable row."""
     store.write([CommitGroup(store.version() + 1, [(Family.LOG, key, b"value")])])
@@ -41,6 +47,25 @@ def test_what_was_acknowledged_survives_the_machine(address: str) -> None:
     assert (again.version(), again.get(Family.LOG, b"a")) == (1, b"value")
     assert again.identity.store_id == store.identity.store_id
     again.close()
+
+
+def manifest_bytes(server: ObjectServer) -> int:
+    """Size of the newest manifest, which grows with each table that it names."""
+    return len(max((name, each.content) for name, each in list(server.objects.items()) if "/manifest/" in name)[1])
+
+
+def test_the_log_that_a_server_read_is_not_read_again_by_the_next(server: ObjectServer, address: str) -> None:
+    store = opened(address)
+    for number in range(50):
+        put(store, b"%d" % number)
+    before = server.requests.copy()
+    without_tables = manifest_bytes(server)
+    # Its process is gone, and the next one goes, too, before a checkpoint is due.
+    opened(address)
+    assert waited_for(lambda: manifest_bytes(server) > without_tables)
+    between = server.requests.copy()
+    opened(address).close()
+    assert (server.requests - between)["HEAD"] < (between - before)["HEAD"] / 3
 
 
 def test_the_server_that_opened_last_is_the_one_writer(address: str) -> None:

@@ -43,9 +43,6 @@ from coordinator_runtime.store import Family, StoreFailed, StoreRefused
 COLLECTED_AGE: Final = "3600s"
 """Least age of objects that collectors remove. Ages come from the clocks of the servers that wrote them."""
 
-COMPACTOR_POLL: Final = "1s"
-"""Time between two looks of the compactor for tables to merge."""
-
 _NO_DATABASE: Final = "failed to find latest transactional object"
 _in_memory: Final[dict[str, Any]] = {}
 """Object stores of `memory` by name, because each one that is made has other objects."""
@@ -287,9 +284,11 @@ def _settings(options: SlateOptions) -> binding.Handle:
     # One table is uploaded at a time. Of several, an older one may be published later. The collector takes what is
     # older than the newest published one for garbage, once it has its least age (SlateDB's RFC 29).
     values["l0_flush_parallelism"] = 1
-    # At the default of 5 s, tables of servers that live shorter pile up in level 0, and each opening takes longer.
-    compactor = values["compactor_options"]
-    compactor["poll_interval"] = compactor["worker"]["compactions_poll_interval"] = COMPACTOR_POLL
+    # At the default of 5 s, a server that lives for some seconds plans a merge of tables and ends before it is carried
+    # out. Tables pile up in level 0 then, and each opening takes longer.
+    values["compactor_options"]["worker"]["compactions_poll_interval"] = "1s"
+    # Twice the default, so that an idle server sends as many requests as before. Writes notice another writer at once.
+    values["manifest_poll_interval"] = "2s"
     for name in ("manifest", "wal", "wal_fence", "compacted", "compactions"):
         values["garbage_collector_options"][f"{name}_options"]["min_age"] = COLLECTED_AGE
     # A fence that is removed would let a former writer write again.

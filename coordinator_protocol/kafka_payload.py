@@ -137,6 +137,32 @@ def _behind_usual(plain: bytes, last_offset_delta: int, records_max: int) -> tup
     return at, found, behind >> 1
 
 
+def keyless_kafka_records(plain: bytes) -> tuple[int, ...]:
+    """Return the places of the records without a key in an unpacked payload, from 0 on.
+
+    Only the bytes before a key are read: the time is a quarter of what decoding takes. Raises: NotKafkaRecords if they
+    cannot be read."""
+    found, at, place, end, more = list[int](), 0, 0, len(plain), _MORE
+    try:
+        while at < end:
+            # Small numbers are read here, because a call takes longer than everything else about them.
+            first = plain[at]
+            length, here = _number(plain, at, _INT_BITS) if first >= more or first & 1 else (first >> 1, at + 1)
+            if length < 0:
+                raise _cut_off(place)
+            at = here + length
+            here += _ATTRIBUTES_BYTES
+            # Passes over the two deltas.
+            here += 1 if plain[here] < more else 2 if plain[here + 1] < more else _bytes_of(plain, here, _LONG_BITS)
+            here += 1 if plain[here] < more else 2 if plain[here + 1] < more else _bytes_of(plain, here, _INT_BITS)
+            if plain[here] == _NULL_DOUBLED or (plain[here] >= more and _number(plain, here, _INT_BITS)[0] == _NULL):
+                found.append(place)
+            place += 1
+    except IndexError:
+        raise _cut_off(place) from None
+    return tuple(found)
+
+
 def _behind_headers(plain: bytes, at: int, count: int, end: int) -> int:
     for _ in range(count):
         if at >= end:
@@ -173,6 +199,10 @@ def _number(plain: bytes, at: int, bits: int) -> tuple[int, int]:
             return (number >> 1) ^ -(number & 1), at
         shift += 7
     raise NotKafkaRecords(f"the number before byte {at} is larger than its type")
+
+
+def _bytes_of(plain: bytes, at: int, bits: int) -> int:
+    return _number(plain, at, bits)[1] - at
 
 
 def _cut_off(record: int) -> NotKafkaRecords:

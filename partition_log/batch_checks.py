@@ -36,8 +36,8 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.client_batch import encode_client_batch
 from coordinator_protocol.compression import NotUnpackable, unpack_as, unpack_into, unpack_kafka
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.kafka_payload import TooManyItems, kafka_record_count
-from coordinator_protocol.kafka_records import NotKafkaRecords, decode_kafka_records
+from coordinator_protocol.kafka_payload import TooManyItems, kafka_record_count, keyless_kafka_records
+from coordinator_protocol.kafka_records import NotKafkaRecords
 from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import has_more_fields, open_field, pieces
 from coordinator_runtime.decision import NotCommon
@@ -49,8 +49,8 @@ from partition_log.codec import (
     RECORD_FIELD,
     NotRecords,
     examine_batch,
+    lacks_a_key,
     offset_deltas_of,
-    placed_records_of,
     record_count_of,
 )
 
@@ -90,9 +90,9 @@ without it. The worker looks at more. Either takes 0.5 ms, and without it the he
 producer's usual batch of 16 KiB has fewer, unless its records are smaller than 16 bytes: the way to the worker and back
 takes longer than the look."""
 
-KEYS_HERE_MAX: Final = 256
+KEYS_HERE_MAX: Final = 1_024
 """Largest number of records whose keys are looked for on the loop, which takes up to 0.5 ms. The worker looks at
-more."""
+more. A store of Kafka Streams sends each changed key to its changelog at every commit, and the commit waits for it."""
 
 ITEMS_EXPLAINED_MAX: Final = 1 << 17
 """Largest number of Kafka's records and headers in which the worker looks for the reason of a refusal by the compiled
@@ -360,11 +360,9 @@ def keyless_records(argument: Unread) -> tuple[int, ...] | None:
     try:
         plain = unpack_as(Encoding(encoding), payload, Compression(compression))
         if encoding == _KAFKA:
-            return tuple(at for at, record in enumerate(decode_kafka_records(plain, 0)) if record[2] is None) or None
+            return keyless_kafka_records(plain) or None
         if encoding in _OF_RECORDS:
-            is_keyless = any(
-                record[2] is None for piece in record_pieces(plain) for record in placed_records_of(piece, 0)
-            )
+            is_keyless = any(lacks_a_key(piece) for piece in record_pieces(plain))
         else:
             is_keyless = arrow_buffers(plain, has_deltas=encoding in ENCODINGS_WITH_DELTAS).null_counts[0] > 0
     except (NotUnpackable, NotKafkaRecords, NotRecords, NotArrow, ValueError):

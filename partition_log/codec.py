@@ -494,6 +494,14 @@ def offset_deltas_of(payload: bytes) -> list[int]:
         raise NotRecords(str(error)) from error
 
 
+def lacks_a_key(payload: bytes) -> bool:
+    """True if a record of an unpacked payload of `Records` has no key. Raises NotRecords."""
+    try:
+        return not all(record.HasField("key") for record in _parse_records(payload).records)
+    except DecodeError as error:
+        raise NotRecords(str(error)) from error
+
+
 def placed_times_of(payload: bytes) -> list[tuple[int, int]]:
     """Return offset delta and timestamp of each record of an unpacked payload of `Records`. Records carry their offset
     delta only in `RECORDS_V2`; in other payloads it is 0. Raises NotRecords."""

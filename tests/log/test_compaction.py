@@ -14,6 +14,7 @@ from coordinator_runtime.features import COMPACTED_LOGS, FEATURES_KEY
 from coordinator_runtime.ports import UnfinishedTransaction
 from coordinator_runtime.store import CommitGroup, Family
 from coordinator_runtime.worker import WorkerLost
+from partition_log.batch_checks import KEYS_HERE_MAX
 from partition_log.catalog.settings import SettingsChange
 from partition_log.catalog.state import TopicToAlter
 from partition_log.compaction import chunks, passes
@@ -394,7 +395,7 @@ def test_the_first_pass_begins_the_feature() -> None:
 
 @pytest.mark.parametrize("encoding", WRITTEN)
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
-@pytest.mark.parametrize("count", [1, 300])
+@pytest.mark.parametrize("count", [1, KEYS_HERE_MAX])
 def test_a_record_without_a_key_is_refused(encoding: Encoding, compression: Compression, count: int) -> None:
     log = CompactingLog()
     keyless: list[Content] = [(b"k", b"1")] * count
@@ -404,6 +405,15 @@ def test_a_record_without_a_key_is_refused(encoding: Encoding, compression: Comp
     log.write([*keyless, (b"", b"2")], encoding=encoding, compression=compression)
     alter(log, {"cleanup_policy": "delete"})
     assert log.send([(None, b"2")], encoding=encoding, compression=compression).error is None
+
+
+@pytest.mark.parametrize("encoding", WRITTEN)
+def test_a_usual_commit_of_a_changelog_does_not_wait_for_the_worker(encoding: Encoding) -> None:
+    log = CompactingLog()
+    log.write([(b"k%d" % at, b"1") for at in range(KEYS_HERE_MAX)], encoding=encoding)
+    assert log.driven.worker.done_count == 0
+    log.write([(b"k%d" % at, b"1") for at in range(KEYS_HERE_MAX + 1)], encoding=encoding)
+    assert log.driven.worker.done_count > 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from coordinator_protocol import kafka_payload as checked
 from coordinator_protocol.batch import Compression
 from coordinator_protocol.compression import NotUnpackable, unpack_kafka
-from coordinator_protocol.kafka_payload import NotKafkaRecords, TooManyItems, kafka_record_count
+from coordinator_protocol.kafka_payload import (
+    NotKafkaRecords,
+    TooManyItems,
+    kafka_record_count,
+    keyless_kafka_records,
+)
 from tests.harness.kafka_batches import (
     BASE_MS,
     KAFKA_ROWS,
@@ -129,6 +134,24 @@ def test_a_record_of_nothing_but_headers(monkeypatch: pytest.MonkeyPatch) -> Non
     assert kafka_record_count(headers(10), 0) == 1
     with pytest.raises(NotKafkaRecords, match="a record has 11 headers"):
         kafka_record_count(headers(11), 0)
+
+
+@given(st.lists(SHAPES, max_size=90))
+def test_records_without_a_key_are_found(rows: list[KafkaRow]) -> None:
+    keyless = tuple(place for place, row in enumerate(rows) if row[0] is None)
+    assert keyless_kafka_records(kafka_payload(rows)) == keyless
+
+
+def test_a_null_key_may_be_written_in_more_bytes_than_it_needs() -> None:
+    before_key, behind_key = b"\0" + zigzag(0) * 2, zigzag(-1) + zigzag(0)
+    payload = with_body(before_key + b"\x81\0" + behind_key) + with_body(before_key + b"\x82\0k" + behind_key)
+    assert keyless_kafka_records(payload) == (0,)
+
+
+@pytest.mark.parametrize("payload", [b"\x80", b"\0", zigzag(-6) + EMPTY, with_body(b"\0" + b"\xff" * 12)])
+def test_keys_are_not_found_in_other_bytes(payload: bytes) -> None:
+    with pytest.raises(NotKafkaRecords):
+        keyless_kafka_records(payload)
 
 
 @pytest.mark.parametrize("compression", Compression)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +16,7 @@ from coordinator_runtime.slate.store import SlateStore
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed, StoreFenced, StoreRefused
 from tests.harness.manual_clock import ManualClock
 from tests.harness.object_store import ObjectServer
+from tests.harness.patience import looks
 
 WALL_MS = 1_800_000_000_000
 SHARDS = 4
@@ -25,11 +25,6 @@ SHARDS = 4
 def opened(address: str, **changes: object) -> SlateStore:
     wanted = {"shard_count": SHARDS, "clock": ManualClock(wall_ms=WALL_MS)} | changes
     return open_slate_store(parse_location(address), **wanted)  # type: ignore[arg-type]
-
-
-def waited_for(is_so: Callable[[], bool]) -> bool:
-    """Wait for work in the background."""
-    return any(is_so() or threading.Event().wait(0.01) for _ in range(1_000))
 
 
 def put(store: SlateStore, key: bytes) -> None:
@@ -62,7 +57,7 @@ def test_the_log_that_a_server_read_is_not_read_again_by_the_next(server: Object
     without_tables = manifest_bytes(server)
     # Its process is gone, and the next one goes, too, before a checkpoint is due.
     opened(address)
-    assert waited_for(lambda: manifest_bytes(server) > without_tables)
+    assert any(manifest_bytes(server) > without_tables for _ in looks("the manifest"))
     between = server.requests.copy()
     opened(address).close()
     assert (server.requests - between)["HEAD"] < (between - before)["HEAD"] / 3

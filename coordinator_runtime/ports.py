@@ -160,6 +160,11 @@ class TransactionVerifier(Protocol):
 
         It refuses as AddPartitionsToTxn does, with the data plane's codes."""
 
+    def refuse_if_open(self, membership: Membership, ordinal: int, refusal: Refused) -> Operation:
+        """Return an operation that raises the refusal if the partition is in the producer's open transaction.
+
+        It refuses nothing else: a producer that may not write any more is not its concern."""
+
     def check_plain(self, producer_id: int) -> Operation:
         """Return an operation that refuses a producer id which a transactional id may have, or have had:
         INVALID_TXN_STATE.

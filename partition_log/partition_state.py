@@ -21,6 +21,7 @@ from coordinator_protocol.batch import (
     OffsetlessBatch,
     pack_place,
 )
+from coordinator_protocol.errors import Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome, encode_tail, marker_row
 from coordinator_runtime.decision import Operation
@@ -51,6 +52,9 @@ class Append(Struct, frozen=True):
     """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. The
     one for a plain batch refuses if the producer id was ever given to a transactional id. None if the batch needs no
     admission."""
+    refuse_if_open: Callable[[Refused], Operation] | None = None
+    """Makes the operation that raises a refusal if the partition is in the open transaction of the batch's producer.
+    None for a batch outside transactions."""
     is_admitted: bool = False
     timestamp_after_max_ms: int = FOR_EVER
     """Greatest lead of its timestamps over the clock (`PlacedPartition`)."""

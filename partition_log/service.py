@@ -190,12 +190,13 @@ class LogService:
         appends: list[Operation] = []
         checks: list[Pending[None]] = []
         for batch in batches:
-            admission = self._admission(batch, transactional_id, ordinals, context)
+            admission, refuse_if_open = self._questions(batch, transactional_id, ordinals, context)
             append = Append(
                 batch.placed.ref.ordinal,
                 batch.header,
                 batch.offsetless,
                 admission,
+                refuse_if_open,
                 timestamp_after_max_ms=batch.placed.timestamp_after_max_ms,
                 batch_bytes_max=batch.placed.batch_bytes_max,
             )
@@ -233,21 +234,22 @@ class LogService:
         for topic in {batch.placed.ref.topic for batch in batches}:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
 
-    def _admission(
+    def _questions(
         self, batch: _Accepted, transactional_id: str | None, ordinals: set[int], context: CallContext
-    ) -> Callable[[], Operation] | None:
-        """Return the factory of the operation by which the coordinator admits a batch; None for a batch that needs no
-        admission."""
+    ) -> tuple[Callable[[], Operation] | None, Callable[[Refused], Operation] | None]:
+        """Return the factories of the operations that ask the coordinator about a batch: `Append.admission` and
+        `Append.refuse_if_open`."""
         header, ordinal = batch.header, batch.placed.ref.ordinal
         if transactional_id is None:
             if header.producer_id == NO_PRODUCER_ID or is_plain(header.producer_id):
-                return None
-            return partial(self._verifier.check_plain, header.producer_id)
+                return None, None
+            return partial(self._verifier.check_plain, header.producer_id), None
         membership = Membership(transactional_id, header.producer_id, header.producer_epoch)
+        refuse_if_open = partial(self._verifier.refuse_if_open, membership, ordinal)
         if context.client_txn_version == 1:
-            return partial(self._verifier.verify, membership, ordinal)
+            return partial(self._verifier.verify, membership, ordinal), refuse_if_open
         # Its own partition is always included: the call may wait, and be carried out when that partition serves again.
-        return partial(self._verifier.add, membership, frozenset({*ordinals, ordinal}))
+        return partial(self._verifier.add, membership, frozenset({*ordinals, ordinal})), refuse_if_open
 
     def _queue_of(self, batches: Sequence[_Accepted], context: CallContext, *, is_checked: bool) -> Hashable | None:
         """Return the queue in which batches outside of transactions wait for their check, or behind others; None if

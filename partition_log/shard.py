@@ -186,6 +186,8 @@ class LogShard:
                 verdict = judge(is_admitted=True)
             except Refused as refusal:
                 # The coordinator is asked anyway, because its refusal takes precedence.
+                if refusal.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                    joins = (*_refused_if_open(entry, append), *joins)
                 return Decision(joins=(*joins, once_durable(self.key, refusal)))
         if verdict is AppendVerdict.APPEND:
             # A producer without an entry was just admitted by the shard of its transactional id. For others the entry
@@ -196,6 +198,7 @@ class LogShard:
             reply = Appended(base_offset, log_start_offset)
             return Decision(reply, (Record(self.key, record),), joins, events=(grew,))
         assert isinstance(verdict, CachedBatch)
+        joins += _refused_if_open(entry, append)
         return Decision(Appended(verdict.base_offset, log_start_offset, is_duplicate=True), joins=joins)
 
     def decide_append_all(
@@ -209,12 +212,15 @@ class LogShard:
         draft, producer_id = self._draft(appends[0], turn), appends[0].header.producer_id
         log_start_offset = draft.head.log_start_offset
         for append in appends:
-            verdict = _judge(draft.entry(producer_id), append, log_start_offset, turn, is_admitted=True)
+            entry = draft.entry(producer_id)
+            verdict = _judge(entry, append, log_start_offset, turn, is_admitted=True)
             if verdict is AppendVerdict.APPEND:
                 draft.append(append.header, append.offsetless, coordinator_shard)
+            elif entry is None or entry.open_transaction is None:
+                raise appending.outside_of_transaction()
         entry = draft.entry(producer_id)
-        if entry is None or entry.open_transaction is None:
-            raise appending.outside_of_transaction()
+        assert entry is not None, "a batch was appended, or is a duplicate"
+        assert entry.open_transaction is not None, "and it is part of this transaction"
         first_offset = entry.open_transaction.first_offset
         if marker is not None:
             judged = marking.judge_marker(entry, marker, forgotten=draft.head.forgotten)
@@ -463,6 +469,15 @@ def _judge(
         appending.check_timestamp(append.header, turn.now_ms, append.timestamp_after_max_ms)
         appending.check_size(append.header, len(append.offsetless[1]), append.batch_bytes_max)
     return verdict
+
+
+def _refused_if_open(entry: ProducerEntry | None, append: Append) -> tuple[Operation, ...]:
+    """Return the operation to join before a batch is called a duplicate; none if the partition alone can tell."""
+    refusal = appending.refusal_if_open(entry, append.header)
+    if refusal is None:
+        return ()
+    assert append.refuse_if_open is not None, "a batch of a transaction comes with it"
+    return (append.refuse_if_open(refusal),)
 
 
 def _opened_by(producers: Iterable[tuple[int, ProducerEntry]], ordinal: int) -> Iterator[OpenInPartition]:

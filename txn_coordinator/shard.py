@@ -265,6 +265,14 @@ class TransactionShard:
         """Return the partitions that are in the open transaction; writes nothing."""
         return Decision(reply=adding.verify(self._known(transactional_id, identity), identity, partitions))
 
+    def decide_refuse_if_open(
+        self, transactional_id: str, identity: Identity, partition: int, refusal: Refused
+    ) -> Decision:
+        """Raise the refusal if the partition is in the open transaction of this identity; writes nothing."""
+        if adding.is_open_with(self.table.by_id.get(transactional_id), identity, partition):
+            raise refusal
+        return Decision()
+
     def decide_verify_group(
         self, transactional_id: str, identity: Identity, group: str, then: Callable[[OutcomeNumber], Decision]
     ) -> Decision:

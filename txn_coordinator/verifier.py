@@ -64,6 +64,15 @@ class CoordinatorVerifier:
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
+    def refuse_if_open(self, membership: Membership, ordinal: int, refusal: Refused) -> Operation:
+        """Raise the refusal if the partition is in the producer's open transaction, and nothing else."""
+        transactional_id, identity = membership.transactional_id, _identity(membership)
+
+        def decide(shard: TransactionShard, _turn: Turn) -> Decision:
+            return shard.decide_refuse_if_open(transactional_id, identity, ordinal, refusal)
+
+        return Operation(self._shard_of_id(transactional_id), decide)
+
     def check_plain(self, producer_id: int) -> Operation:
         """Return the operation that asks the counters, of which every server has all. No shard of transactional ids is
         needed."""

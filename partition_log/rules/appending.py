@@ -4,7 +4,8 @@ The order of the checks is part of the contract.
 
 1. The right to append outside transactions comes first, because it never changes.
 2. A duplicate is recognised before every check whose result may change: its records are in the log, whatever happened
-  since.
+  since. But a transaction does not have the records of an ended one. A batch for it that repeats their sequences is
+  refused, or the client would take its records for kept (decision 64).
 3. A stale epoch comes before membership. Otherwise a producer whose transaction timed out would get an error that means
   a bug (KAFKA-19690).
 4. Membership comes before sequences, so that every record belongs to a transaction that will end it.
@@ -62,7 +63,8 @@ _APPEND: Final = AppendVerdict.APPEND
 def judge_append(
     entry: ProducerEntry | None, batch: BatchHeader, *, is_admitted: bool, log_start_offset: int
 ) -> AppendVerdict | CachedBatch:
-    """Decide on a client's batch. Return a cached batch for a duplicate: it is the answer.
+    """Decide on a client's batch. Return a cached batch for a duplicate: it is the answer, unless the coordinator must
+    be asked (`refusal_if_open`).
 
     `is_admitted`: the transaction coordinator has just confirmed that the partition is in the batch's open transaction.
     For a plain batch, it has confirmed that the producer id was never given to a transactional id. That is needed only
@@ -84,6 +86,7 @@ def judge_append(
     if entry is not None:
         duplicate = _find_duplicate(entry, batch)
         if duplicate is not None:
+            _check_own(entry, batch)
             return duplicate
         _check_epoch(entry, batch)
     has_open = entry is not None and entry.open_transaction is not None
@@ -140,6 +143,39 @@ def _find_duplicate(entry: ProducerEntry, batch: BatchHeader) -> CachedBatch | N
         if cached.base_sequence == base_sequence and cached.last_sequence == last_sequence:
             return cached
     return None
+
+
+def refusal_if_open(entry: ProducerEntry | None, batch: BatchHeader) -> Refused | None:
+    """Return the refusal of a repeated batch, for the case that its partition is in its producer's open transaction.
+    Only the coordinator knows that, because the transaction has no record here yet. None if the batch belongs to no
+    transaction, or to one that has records here."""
+    if entry is None or entry.open_transaction is not None or not batch.is_transactional:
+        return None
+    return _of_ended_transaction(batch)
+
+
+def _check_own(entry: ProducerEntry, batch: BatchHeader) -> None:
+    """Return only if a repeated batch may be of the transaction that is open here. Raises Refused UNKNOWN_PRODUCER_ID
+    if it surely repeats sequences from before it."""
+    opened = entry.open_transaction
+    if opened is None or not batch.is_transactional:
+        return
+    for cached in reversed(entry.batches):
+        if cached.base_offset < opened.first_offset:
+            if (cached.last_sequence - batch.base_sequence) & SEQUENCE_MAX <= _HALF_CIRCLE:
+                raise _of_ended_transaction(batch)
+            return
+
+
+def _of_ended_transaction(batch: BatchHeader) -> Refused:
+    # With OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka gives the producer up. With this code it aborts the transaction, asks
+    # for a new epoch and goes on.
+    return Refused(
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        f"sequences {batch.base_sequence} to {batch.last_sequence} of producer {batch.producer_id} are in the log "
+        "already, as part of a transaction that has ended: abort the open one, get a new epoch with InitProducerId, "
+        "and start at sequence 0",
+    )
 
 
 def _check_epoch(entry: ProducerEntry, batch: BatchHeader) -> None:
@@ -207,6 +243,7 @@ def _check_sequence(entry: ProducerEntry | None, batch: BatchHeader, log_start_o
     if first == next_sequence(entry.last_sequence):
         return
     if _is_surely_in_log(entry, batch):
+        _check_own(entry, batch)
         raise Refused(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
             f"sequences {first} to {batch.last_sequence} of producer {batch.producer_id} are in the log already, at an "

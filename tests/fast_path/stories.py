@@ -237,6 +237,31 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
+    # Batches of an aborted transaction have their sequences again, one with other bounds; then the batch that follows,
+    # and the first ones once more. Late ones come while nothing is open, and while another partition is in the
+    # transaction.
+    "sequences of an aborted transaction": (
+        WorldOptions(),
+        (
+            message(*(Call("AddPartitionsToTxn", name, version=1) for name in IDS)),
+            *[message(*(Call("Produce", name, version=1) for name in IDS))] * 3,
+            message(*(Call("EndTxn", name, committed=False, version=1) for name in IDS)),
+            Step("settle"),
+            message(*(Call("Produce", name, sequence=-1, version=1) for name in IDS)),
+            message(*(Call("AddPartitionsToTxn", name, ("t-1",), version=1) for name in IDS)),
+            message(*(Call("Produce", name, sequence=-2, version=1) for name in IDS)),
+            Step("settle"),
+            message(*(Call("AddPartitionsToTxn", name, version=1) for name in IDS)),
+            *[
+                message(*(Call("Produce", name, sequence=sequence, version=1) for name in IDS))
+                for sequence in (-3, -2, -1, 0, -4, -2, -1)
+            ],
+            Step("crash", (1,)),
+            message(*(Call("Produce", name, sequence=-2, version=version) for version in (1, 2) for name in IDS)),
+            message(*(Call("EndTxn", name, version=1) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
     "versions that change within a transaction": (
         WorldOptions(),
         (

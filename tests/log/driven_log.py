@@ -16,7 +16,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, TransactionInTheWay, Unpark
 from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, PartitionName
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, Membership, PartitionName
 from coordinator_runtime.store import Store
 from coordinator_runtime.store_features import StoreFeatures
 from coordinator_runtime.store_readers import ReadsAtOnce, StoreReader
@@ -82,6 +82,11 @@ NO_PRODUCER = Producer(-1, -1)
 
 def transactional(producer_id: int = 7, epoch: int = 0) -> Producer:
     return Producer(producer_id, epoch, f"tx-{producer_id}")
+
+
+def membership_of(producer: Producer) -> Membership:
+    assert producer.transactional_id is not None
+    return Membership(producer.transactional_id, producer.producer_id, producer.epoch)
 
 
 @dataclass(frozen=True)

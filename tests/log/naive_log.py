@@ -42,6 +42,13 @@ class NaiveProducer:
     first_unstable: int | None = None
     csn: int = 0
 
+    def is_stranger(self, sequence: int, *, is_open: bool) -> bool:
+        """True if a repeated batch with this first sequence is surely not of the transaction that is open now."""
+        if self.first_unstable is None:
+            return is_open
+        ended = [written for written in self.batches[-WINDOW:] if written.base_offset < self.first_unstable]
+        return any(sequence < written.sequence + written.count for written in ended)
+
 
 class NaiveLog:
     def __init__(self, written: list[Written] | None = None, of_transactions: frozenset[int] = frozenset()) -> None:
@@ -74,8 +81,19 @@ class NaiveLog:
                 found.first_unstable, found.csn = None, written.csn
         return found
 
-    def expect(self, producer_id: int, epoch: int, sequence: int, count: int, *, is_transactional: bool) -> object:
-        """Return the answer to an append: an error code, the offset of the duplicate, or None for a new batch."""
+    def expect(
+        self,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        count: int,
+        *,
+        is_transactional: bool,
+        is_open: bool = False,
+    ) -> object:
+        """Return the answer to an append: an error code, the offset of the duplicate, or None for a new batch.
+
+        `is_open`: the partition is in the open transaction of the producer, as its coordinator says."""
         producer = self.producer(producer_id)
         if producer_id < 0:
             return None
@@ -83,10 +101,11 @@ class NaiveLog:
             return ErrorCode.INVALID_TXN_STATE
         if producer is None:
             return None if sequence == 0 else ErrorCode.UNKNOWN_PRODUCER_ID
+        is_stranger = is_transactional and producer.is_stranger(sequence, is_open=is_open)
         if epoch == producer.epoch:
             for written in producer.batches[-WINDOW:]:
                 if (written.sequence, written.count) == (sequence, count):
-                    return written.base_offset
+                    return ErrorCode.UNKNOWN_PRODUCER_ID if is_stranger else written.base_offset
         if epoch < producer.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if is_transactional and producer.first_unstable is not None and epoch > producer.epoch:
@@ -95,6 +114,8 @@ class NaiveLog:
         following = batches[-1].sequence + batches[-1].count if batches else 0
         if sequence != following:
             behind = sequence + count <= following
+            if behind and is_stranger:
+                return ErrorCode.UNKNOWN_PRODUCER_ID
             return ErrorCode.DUPLICATE_SEQUENCE_NUMBER if behind else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if not is_transactional and producer.first_unstable is not None:
             return ErrorCode.INVALID_TXN_STATE

@@ -21,6 +21,7 @@ from tests.log.driven_log import (
     DrivenLog,
     Producer,
     code,
+    membership_of,
     transactional,
 )
 
@@ -268,6 +269,87 @@ def test_a_late_batch_after_an_abort_is_fenced_and_opens_nothing(driven: DrivenL
     driven.end(TX, ABORT)
     assert code(driven.append(Batch(TX, 1))) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert driven.head().open_transactions == 0
+
+
+# Sequences of an ended transaction, used again in the next one of the same epoch (client version 1)
+
+
+def begin(driven: DrivenLog, partition: int = 0) -> None:
+    """AddPartitionsToTxn."""
+    adding = driven.transactions.add(membership_of(TX), frozenset({driven.ordinal(partition)}))
+    assert driven.perform(adding) is None
+
+
+def abort(driven: DrivenLog) -> None:
+    driven.end(TX, ABORT, next_epoch=0)
+    assert driven.perform(driven.transactions.leave(membership_of(TX))) is None
+
+
+def send(driven: DrivenLog, sequence: int, count: int = 2) -> ProduceResult:
+    return driven.append(Batch(TX, sequence, count), context=VERSION_1)
+
+
+@pytest.fixture
+def aborted(driven: DrivenLog) -> DrivenLog:
+    """Two batches of a transaction that was aborted, at the offsets 0 and 2."""
+    begin(driven)
+    assert [send(driven, 0).base_offset, send(driven, 2).base_offset] == [0, 2]
+    abort(driven)
+    return driven
+
+
+@pytest.mark.parametrize(("sequence", "count"), [(0, 2), (2, 2), (1, 2), (0, 4)])
+def test_the_next_transaction_does_not_have_the_batches_of_the_aborted_one(
+    aborted: DrivenLog, sequence: int, count: int
+) -> None:
+    begin(aborted)
+    before = aborted.state()
+    refused = send(aborted, sequence, count)
+    assert code(refused) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert not refused.is_duplicate
+    assert aborted.state() == before
+
+
+def test_it_does_not_have_them_either_once_a_later_batch_was_appended(aborted: DrivenLog) -> None:
+    begin(aborted)
+    assert code(send(aborted, 2)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert send(aborted, 4).base_offset == 5
+    assert code(send(aborted, 2)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert send(aborted, 4).is_duplicate
+
+
+def test_a_new_epoch_goes_on(aborted: DrivenLog) -> None:
+    begin(aborted)
+    send(aborted, 0)
+    aborted.end(TX, ABORT)
+    assert aborted.append(Batch(TX.at(1), 0, 2)).error is None
+
+
+def test_a_late_retransmission_is_a_duplicate_while_nothing_is_open(aborted: DrivenLog) -> None:
+    late = send(aborted, 2)
+    assert (late.base_offset, late.is_duplicate, late.error) == (2, True, None)
+
+
+def test_a_late_retransmission_is_a_duplicate_while_another_partition_is_written(aborted: DrivenLog) -> None:
+    begin(aborted, partition=1)
+    late = send(aborted, 2)
+    assert (late.base_offset, late.is_duplicate, late.error) == (2, True, None)
+
+
+def test_the_coordinator_is_not_asked_about_repetitions_in_an_open_transaction(driven: DrivenLog) -> None:
+    begin(driven)
+    send(driven, 0)
+    driven.transactions.questions.clear()
+    driven.transactions.refusal = Refused(ErrorCode.INVALID_PRODUCER_EPOCH, "fenced")
+    assert send(driven, 0).is_duplicate
+    assert driven.transactions.questions == []
+
+
+def test_a_repetition_without_transactions_is_a_duplicate_as_ever(aborted: DrivenLog) -> None:
+    plain = Producer(8)
+    aborted.append(Batch(plain, 0, 2))
+    begin(aborted)
+    assert aborted.append(Batch(plain, 0, 2)).is_duplicate
 
 
 def refused_whole(driven: DrivenLog, *batches: Batch, transactional_id: str | None) -> ErrorCode:

@@ -8,7 +8,13 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import SEQUENCE_MAX
-from partition_log.rules.appending import AppendVerdict, check_last_sequence, entry_after_append, judge_append
+from partition_log.rules.appending import (
+    AppendVerdict,
+    check_last_sequence,
+    entry_after_append,
+    judge_append,
+    refusal_if_open,
+)
 from partition_log.state import CachedBatch, ForgottenProducers, OpenTransaction, ProducerEntry
 
 PRODUCER_ID = 7
@@ -76,6 +82,106 @@ def test_a_duplicate_is_recognised_before_membership_is_asked() -> None:
 def test_the_same_sequences_in_another_epoch_are_no_duplicate() -> None:
     entry = appended(batch(0))
     assert judge(entry, batch(0, epoch=1)) is AppendVerdict.APPEND
+
+
+# Sequences of an ended transaction, used again in the next one (step 2)
+
+
+def in_transaction(sequence: int, count: int = 1, *, epoch: int = 0) -> BatchHeader:
+    return batch(sequence, count, epoch=epoch, is_transactional=True)
+
+
+def ended_with(*batches: BatchHeader) -> ProducerEntry:
+    """The entry once the transaction of these batches has ended, and its epoch goes on."""
+    return replace(appended(*batches), open_transaction=None)
+
+
+ENDED = ended_with(in_transaction(0, 3), in_transaction(3, 3))
+NEXT_OPEN = entry_after_append(
+    ENDED,
+    in_transaction(6, 3),
+    base_offset=300,
+    now_ms=NOW_MS,
+    forgotten=ForgottenProducers(),
+    coordinator_shard=-1,
+)
+"""The next transaction has a batch here, too."""
+
+
+@pytest.mark.parametrize(
+    ("entry", "header", "is_refused"),
+    [
+        (ENDED, in_transaction(0, 3), True),
+        (ENDED, in_transaction(3, 3), True),
+        (ENDED, in_transaction(1, 4), True),
+        (NEXT_OPEN, in_transaction(6, 3), False),
+        (appended(in_transaction(0)), in_transaction(0), False),
+        (appended(batch(0)), batch(0), False),
+        (None, in_transaction(0), False),
+    ],
+    ids=[
+        "the first batch",
+        "the last batch",
+        "other bounds",
+        "a batch of the open transaction",
+        "the only batch of the open transaction",
+        "no transactions",
+        "an unknown producer",
+    ],
+)
+def test_a_repetition_is_refused_if_its_producer_has_opened_a_transaction_without_records_here(
+    entry: ProducerEntry | None, header: BatchHeader, *, is_refused: bool
+) -> None:
+    refused = refusal_if_open(entry, header)
+    assert (refused is not None) is is_refused
+    if refused is not None:
+        assert refused.code is ErrorCode.UNKNOWN_PRODUCER_ID
+        assert "get a new epoch with InitProducerId" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("sequence", "count"),
+    [(0, 3), (3, 3), (0, 6), (1, 1), (5, 2)],
+    ids=["the first batch", "the last batch", "both in one", "a part of one", "a part of both transactions"],
+)
+def test_an_open_transaction_takes_nothing_of_the_ended_one_for_its_own(sequence: int, count: int) -> None:
+    assert refusal(NEXT_OPEN, in_transaction(sequence, count)) is ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+def test_an_open_transaction_still_recognises_its_own_batches() -> None:
+    cached = judge(NEXT_OPEN, in_transaction(6, 3))
+    assert isinstance(cached, CachedBatch)
+    assert cached.base_offset == 300
+    assert refusal(NEXT_OPEN, in_transaction(7, 2)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def test_a_batch_that_nobody_remembers_may_be_of_the_open_transaction() -> None:
+    entry = NEXT_OPEN
+    for number in range(5):
+        entry = entry_after_append(
+            entry,
+            in_transaction(9 + number),
+            base_offset=400 + number,
+            now_ms=NOW_MS,
+            forgotten=ForgottenProducers(),
+            coordinator_shard=-1,
+        )
+    assert refusal(entry, in_transaction(6, 3)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def test_the_ended_transaction_may_lie_across_the_wrap() -> None:
+    ended = ended_with(in_transaction(SEQUENCE_MAX - 1, 1), in_transaction(SEQUENCE_MAX, 3))
+    entry = entry_after_append(
+        ended,
+        in_transaction(2, 2),
+        base_offset=300,
+        now_ms=NOW_MS,
+        forgotten=ForgottenProducers(),
+        coordinator_shard=-1,
+    )
+    assert refusal(entry, in_transaction(SEQUENCE_MAX, 3)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert refusal(entry, in_transaction(SEQUENCE_MAX - 1, 1)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert isinstance(judge(entry, in_transaction(2, 2)), CachedBatch)
 
 
 # Stale epochs (step 3)

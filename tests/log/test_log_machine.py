@@ -9,12 +9,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from coordinator_protocol.errors import ErrorCode
-from coordinator_protocol.marker import Marker
+from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
 from partition_log.state import PartitionConfig
-from tests.log.driven_log import ABORT, COMMIT, COMMITTED, UNCOMMITTED, Batch, DrivenLog, Producer, code, transactional
+from tests.log.driven_log import (
+    ABORT,
+    COMMIT,
+    COMMITTED,
+    UNCOMMITTED,
+    Batch,
+    DrivenLog,
+    Producer,
+    code,
+    membership_of,
+    transactional,
+)
 from tests.log.naive_log import NaiveLog, Written
 
 AT_ONCE = CallContext(refuse_concurrent=True)
@@ -46,8 +57,9 @@ class LogMachine(RuleBasedStateMachine):
 
     def send(self, producer: Producer, sequence: int, count: int, timestamp_ms: int) -> None:
         is_transactional = producer.transactional_id is not None
+        is_open = is_transactional and self.driven.transactions.has_open(membership_of(producer), self.driven.ordinal())
         expected = self.log.expect(
-            producer.producer_id, producer.epoch, sequence, count, is_transactional=is_transactional
+            producer.producer_id, producer.epoch, sequence, count, is_transactional=is_transactional, is_open=is_open
         )
         reply = self.driven.send(Batch(producer, sequence, count, timestamp_ms=timestamp_ms), context=AT_ONCE)
         self.waiting.append((reply, expected, self.log.end))
@@ -98,10 +110,43 @@ class LogMachine(RuleBasedStateMachine):
         producer = transactional(producer_id, epoch) if is_transactional else Producer(producer_id, epoch)
         self.send(producer, sequence, count, timestamp_ms=15)
 
+    @rule(producer_id=transactional_ids, age=st.integers(1, 7))
+    def repeat(self, producer_id: int, age: int) -> None:
+        known = self.log.producer(producer_id)
+        if known is not None and len(known.batches) >= age:
+            batch = known.batches[-age]
+            self.send(transactional(producer_id, batch.epoch), batch.sequence, batch.count, batch.timestamp_ms)
+
     @rule(target=markers, producer_id=transactional_ids, commits=st.booleans(), bumps=st.booleans())
     def end(self, producer_id: int, *, commits: bool, bumps: bool) -> Any:
+        return self.ended(producer_id, COMMIT if commits else ABORT, bumps=bumps)
+
+    @rule(
+        target=markers,
+        producer_id=transactional_ids,
+        outcome=st.sampled_from((COMMIT, ABORT)),
+        ages=st.lists(st.integers(1, 7), min_size=1, max_size=3),
+        opens_next=st.booleans(),
+        appends=st.booleans(),
+    )
+    def end_and_repeat(
+        self, producer_id: int, outcome: Outcome, ages: list[int], *, opens_next: bool, appends: bool
+    ) -> Any:
+        """End a transaction of version 1, and send batches of it again. `opens_next`: the partition is in the next
+        transaction then. `appends`: the batch that follows comes before."""
+        self.append_what_follows(producer_id, 1, timestamp_ms=15)
+        marker = self.ended(producer_id, outcome, bumps=False)
+        if not opens_next:
+            membership = membership_of(transactional(producer_id, marker.txn_epoch))
+            self.driven.runtime.write(self.driven.transactions.leave(membership), is_urgent=True)
+        if appends:
+            self.append_what_follows(producer_id, 1, timestamp_ms=15)
+        for age in ages:
+            self.repeat(producer_id, age)
+        return marker
+
+    def ended(self, producer_id: int, outcome: Outcome, *, bumps: bool) -> Marker:
         epoch, _ = self.next_of(producer_id)
-        outcome = COMMIT if commits else ABORT
         marker = self.driven.marker(transactional(producer_id, epoch), outcome, next_epoch=epoch + bumps)
         self.write(marker)
         return marker
@@ -148,6 +193,10 @@ class LogMachine(RuleBasedStateMachine):
             check_answer(reply.result()[0], expected, end)
         self.waiting.clear()
         self.read(start, bytes_max=1 << 20)
+
+    def teardown(self) -> None:
+        """Check what was answered last, too."""
+        self.flush(0)
 
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:

@@ -347,3 +347,25 @@ def test_what_was_appended_outside_of_the_transaction_is_no_part_of_it() -> None
         lambda log: log.decide_append_all([transactional], 0, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)
     )
     assert refused is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def test_a_transact_does_not_have_the_records_of_an_ended_transaction() -> None:
+    """The epoch goes on, as after an EndTxn of client version 1."""
+    partition = StoredPartition(PartitionConfig())
+    ended, new = partition.batch(PRODUCER_ID, 0, 1), partition.batch(PRODUCER_ID, 0, 1)
+    partition.perform(lambda log: log.decide_append(TURN, append=ended))
+    abort = replace(marker(PRODUCER_ID, 0, Outcome.ABORT, 1), next_epoch=0)
+    partition.perform(lambda log: log.decide_marker(TURN, ordinal=ORDINAL, marker=abort))
+    before = partition.stored()
+    commit = marker(PRODUCER_ID, 0, Outcome.COMMIT, 2)
+    answers = [
+        partition.perform(lambda log, appends=appends: log.decide_append_all(appends, 0, commit, TURN))  # type: ignore[misc]
+        for appends in ([ended], [ended, new], [new, ended])
+    ]
+    assert answers == [
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    ]
+    assert partition.stored() == before
+    assert partition.perform(lambda log: log.decide_append_all([new, new], 0, commit, TURN)) == 2

@@ -61,6 +61,7 @@ class FakeTransactions:
     def __init__(self, runtime: Runtime, csn: int = 0) -> None:
         runtime.add_rows(Coordinator.TRANSACTIONS, ForgetfulRows())
         runtime.add_shard(KEY, MembershipShard(runtime.journal))
+        self._runtime = runtime
         self.refusal: Refused | None = None
         self.questions: list[tuple[str, Membership, int]] = []
         self.additions: list[frozenset[int]] = []
@@ -87,6 +88,14 @@ class FakeTransactions:
             for ordinal in joining:
                 self._ask("add", membership, ordinal)
             return Decision(records=tuple([Record(KEY, Joined(membership, ordinal)) for ordinal in joining]))
+
+        return Operation(KEY, decide)
+
+    def refuse_if_open(self, membership: Membership, ordinal: int, refusal: Refused) -> Operation:
+        def decide(shard: MembershipShard, _turn: Turn) -> Decision:
+            if ordinal in (shard.members.get(membership) or ()):
+                raise refusal
+            return Decision()
 
         return Operation(KEY, decide)
 
@@ -118,6 +127,15 @@ class FakeTransactions:
     def forget_partitions(self, ordinals: Sequence[int]) -> Sequence[Operation]:
         """Implements TopicShares: no share group reads here."""
         return []
+
+    def leave(self, membership: Membership) -> Operation:
+        """End a transaction here alone: its markers are another matter."""
+        return Operation(KEY, lambda _shard, _turn: Decision(records=(Record(KEY, Left(membership)),)))
+
+    def has_open(self, membership: Membership, ordinal: int) -> bool:
+        """True if a partition is in the open transaction of a producer, in live state."""
+        shard: MembershipShard = self._runtime.shard(KEY)
+        return ordinal in (shard.members.get(membership) or ())
 
     def next_csn(self) -> int:
         self.csn += 1

@@ -303,6 +303,10 @@ def skip_admission(judge: Any, *args: Any, **kwargs: Any) -> Any:
     return AppendVerdict.APPEND if verdict is AppendVerdict.ADMIT else verdict
 
 
+def forget_what_ended(_refusal_if_open: Any, *_args: Any) -> None:
+    return None
+
+
 def admit_plain_batches(judge: Any, entry: Any, batch: Any, *, is_admitted: bool, **kwargs: Any) -> Any:
     return judge(entry, batch, is_admitted=is_admitted or not batch.is_transactional, **kwargs)
 

@@ -58,6 +58,8 @@ class Instance:
         self._steps_left = 0
         self._must_abort = False
         self._must_recover = False
+        self._keeps_epoch = False
+        """After the abort it goes on with its epoch, and with the sequences behind its last answer."""
         self._sequences: dict[str, int] = {}
         self._added: set[str] = set()
         self._written: dict[str, int] = {}
@@ -226,12 +228,15 @@ class Instance:
             self._must_abort = True
         return True
 
-    def give_up(self) -> None:
-        """A user's patience ends: the open transaction will be aborted, whatever became of the last request."""
+    def give_up(self, *, is_underway: bool) -> None:
+        """A user's patience ends: the open transaction will be aborted, whatever became of the last request.
+        `is_underway`: it may still come to the server."""
         op = self.waiting
         if op is not None and op.kind in ("produce", "add", "offset") and not self.is_dead:
             self.waiting = None
             self._must_abort = True
+            # As librdkafka does, which gives the sequences of a batch without an answer to the next transaction.
+            self._keeps_epoch = self.version == 1 and not is_underway
 
     def _on_init(self, op: Op) -> None:
         if not op.is_ok:
@@ -259,7 +264,7 @@ class Instance:
                 self._become(op.granted)
             case _:
                 # What was given up may still be on its way. A new epoch keeps it out; version 1 must ask for one.
-                self._must_recover = self._must_abort and self.version == 1
+                self._must_recover = self._must_abort and self.version == 1 and not self._keeps_epoch
                 self._finish()
                 if op.granted is not None:
                     self._become(op.granted)
@@ -298,4 +303,4 @@ class Instance:
 
     def _finish(self) -> None:
         self._transaction = 0
-        self._must_abort = False
+        self._must_abort = self._keeps_epoch = False

@@ -64,6 +64,18 @@ _FORGETFUL = {"producer_expiration_ms": 500, "tick_weight": 3.0}
 _DELETING = {"delete_weight": 6.0, "tick_weight": 3.0, "removal_interval_ms": 200}
 _SHORT_STRETCHES = {"stretch_rows": 2}
 _GROWING = {"growth_weight": 10.0}
+_IMPATIENT = {
+    "version_1_share": 1.0,
+    "give_up_weight": 20.0,
+    "steps": 600,
+    "partitions": 1,
+    "participant_ids": 0,
+    "tick_weight": 0.5,
+    "flush_weight": 60.0,
+    "passing_weight": 0.0,
+    "growth_weight": 0.0,
+    "delete_weight": 0.0,
+}
 _DECIDED_OUTSIDE = {"participant_ids": 2, "tick_weight": 3.0}
 
 CANARIES = (
@@ -396,6 +408,12 @@ MUTANTS = (
         "skip_admission",
         "a partition takes transactional records without asking the coordinator",
         ((appending, "judge_append", bugs.skip_admission),),
+    ),
+    Mutant(
+        "forget_what_ended",
+        "a batch with the sequences of an aborted one is acknowledged, and its transaction lacks it",
+        ((appending, "refusal_if_open", bugs.forget_what_ended),),
+        _IMPATIENT,
     ),
     Mutant(
         "admit_plain_batches",

@@ -86,6 +86,8 @@ class Options:
     """Weight of the steps of a worker of a share group."""
     streams_weight: float
     """Weight of the steps of a thread of a streams group."""
+    give_up_weight: float
+    """Weight of the steps in which a user's patience with a request ends."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -129,4 +131,5 @@ class Options:
             kafka_share=rng.choice((0.0, 0.5, 0.5, 1.0)),
             share_weight=rng.choice((0.0, 0.0, 40.0)),
             streams_weight=Random(f"streams {seed}").choice((0.0, 0.0, 40.0)),
+            give_up_weight=Random(f"patience {seed}").choice((1.0, 1.0, 8.0)),
         )

@@ -180,7 +180,7 @@ class Simulation:
             (4, self._resend),
             (3, self._copy),
             (2, self._lose),
-            (1, self._give_up),
+            (self.options.give_up_weight, self._give_up),
             (1, self._cancel),
             (1, partial(self._if_served, self._send_late_marker)),
             (1, self._commit_plainly),
@@ -313,7 +313,12 @@ class Simulation:
                 self._wire.append(_Message(op))
 
     def _give_up(self) -> None:
-        self._rng.choice(self._instances).give_up()
+        instance = self._rng.choice(self._instances)
+        instance.give_up(is_underway=instance.waiting is not None and self._is_underway(instance.waiting))
+
+    def _is_underway(self, op: Op) -> bool:
+        """True if a copy of a request may still be taken for one that comes later."""
+        return op.answered < op.deliveries or any(message.op is op for message in self._wire)
 
     # The server
 

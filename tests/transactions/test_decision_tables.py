@@ -15,6 +15,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Decision
@@ -195,6 +196,44 @@ def test_verify_partitions(state: str, relation: str, answer: str) -> None:
         return
     expected = frozenset({2}) if answer == "member" else frozenset()
     assert decision == Decision(reply=expected)
+
+
+# A repeated batch (decision 64): the open transaction of this very identity counts, and no other error matters.
+
+REPEATED = """
+               | current | previous | old    | higher | other id | rotated
+Empty          | passes  | passes   | passes | passes | passes   | passes
+Ongoing        | refused | passes   | passes | passes | passes   | passes
+PrepareCommit  | passes  | passes   | passes | passes | passes   | passes
+PrepareAbort   | passes  | passes   | passes | passes | passes   | passes
+CompleteCommit | passes  | passes   | passes | passes | passes   | passes
+CompleteAbort  | passes  | passes   | passes | passes | passes   | passes
+"""
+
+
+@pytest.mark.parametrize(("state", "relation", "answer"), cells(REPEATED))
+def test_refuse_if_open(state: str, relation: str, answer: str) -> None:
+    current, identity = stored(state, relation)
+    assert asked_of_a_repetition(shard_with(current), identity, 2) == (59 if answer == "refused" else Decision())
+
+
+def test_a_partition_that_is_not_in_the_transaction_does_not_count() -> None:
+    shard = shard_with(transaction(TransactionState.ONGOING))
+    assert asked_of_a_repetition(shard, Identity(PRODUCER_ID, 5), 3) == Decision()
+
+
+def test_a_prepared_transaction_is_open_until_its_decision() -> None:
+    shard = shard_with(replace(transaction(TransactionState.ONGOING), prepared_ms=NOW_MS))
+    assert asked_of_a_repetition(shard, Identity(PRODUCER_ID, 5), 2) == 59
+
+
+def test_an_unknown_id_has_nothing_open() -> None:
+    assert asked_of_a_repetition(shard_with(), Identity(PRODUCER_ID, 5), 2) == Decision()
+
+
+def asked_of_a_repetition(shard: TransactionShard, identity: Identity, partition: int) -> Decision | int:
+    refusal = Refused(ErrorCode.UNKNOWN_PRODUCER_ID, "these sequences are of an ended transaction")
+    return ask(lambda: shard.decide_refuse_if_open(ID, identity, partition, refusal))
 
 
 def test_an_open_transaction_grows_without_moving_its_start() -> None:

@@ -83,6 +83,17 @@ def verify(current: Transaction, identity: Identity, partitions: frozenset[int])
     return partitions & current.partitions if _takes_more(current, identity) else frozenset()
 
 
+def is_open_with(current: Transaction | None, identity: Identity, partition: int) -> bool:
+    """Return True if a transaction of this identity is open and the partition is in it, whether or not it takes
+    more."""
+    return (
+        current is not None
+        and current.state is TransactionState.ONGOING
+        and current.client_identity == identity
+        and partition in current.partitions
+    )
+
+
 def check_group(current: Transaction, identity: Identity, group: str) -> None:
     """Raise Refused as `verify`, or NotInTransaction if the group is not in the open transaction."""
     if not _takes_more(current, identity) or group not in current.groups:

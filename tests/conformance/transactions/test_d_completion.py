@@ -295,6 +295,9 @@ class AdmitsAll:
     def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
         return self.verify(membership, min(ordinals))
 
+    def refuse_if_open(self, membership: Membership, ordinal: int, refusal: Refused) -> Operation:
+        return self.verify(membership, ordinal)
+
     def check_plain(self, producer_id: int) -> Operation:
         return Operation(COUNTERS, lambda _shard, _turn: Decision())
 

@@ -236,18 +236,13 @@ def test_a_throw_away_server_says_where_it_listens_and_leaves_nothing(tmp_path: 
 
 
 @pytest.mark.long
-def test_under_nohup_a_closed_terminal_ends_nothing(server: ServerProcess) -> None:
-    server.terminate()
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        server.start()
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    server.send_signal(signal.SIGHUP)
-    with grpc.insecure_channel(server.address) as channel:
-        init(TransactionStub(channel), "a")
-    assert server.terminate() == ExitStatus.OK
-    assert '"signal": "SIGTERM"' in server.output
+def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", prefix=["nohup"]) as server:
+        server.send_signal(signal.SIGHUP)
+        with grpc.insecure_channel(server.address) as channel:
+            init(TransactionStub(channel), "a")
+        assert server.terminate() == ExitStatus.OK
+        assert '"signal": "SIGTERM"' in server.output
 
 
 def test_who_asks_twice_does_not_wait_for_a_disk_that_stands_still(tmp_path: Path) -> None:

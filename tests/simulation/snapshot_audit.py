@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import TypeAlias
 
 from tests.simulation.compaction_audit import FOR_EVER, CompactionAudit
@@ -106,12 +107,13 @@ class SnapshotAudit:
                 _require(is_same, f"{partition} has another record than {each}: {where}")
         return shown
 
-    def _lacking(self, shown: set[Place], at: int) -> set[Place]:
-        """The committed places that compaction may have taken from a log by then, beside those that were shown."""
+    def _lacking(self, shown: set[Place], at: int, lost: Mapping[str, int] = MappingProxyType({})) -> set[Place]:
+        """The committed places that compaction may have taken from a log by then, beside those that were shown. `lost`:
+        offsets below which a compaction that a restore took back may have taken records."""
         return {
             place
             for place in self._decisions.keys() - shown
-            if place[0] in self._logs and self._compaction.may_lack(*place, at=at)
+            if place[0] in self._logs and (place[1] < lost.get(place[0], 0) or self._compaction.may_lack(*place, at=at))
         }
 
     def _check_whole(
@@ -151,6 +153,7 @@ class SnapshotAudit:
             have: set[Place] = set()
             starts: dict[str, int] = {}
             lacking_at = 0
+            lost: dict[str, int] = {}
             for delta in deltas:
                 lacking_at = max(lacking_at, delta.snapshot.at if delta.snapshot.is_checked else FOR_EVER)
                 where = f"sequence {number}, {delta}"
@@ -162,14 +165,17 @@ class SnapshotAudit:
                     for partition, begin in delta.snapshot.starts.items()
                     if partition in self._partitions
                 }
-                if not delta.snapshot.is_lost:
-                    lacking = self._lacking(have, lacking_at)
+                if delta.snapshot.is_lost:
+                    compacted = delta.snapshot.compacted if delta.snapshot.is_checked else delta.snapshot.ends
+                    lost |= {each: max(end, lost.get(each, 0)) for each, end in compacted.items()}
+                else:
+                    lacking = self._lacking(have, lacking_at, lost)
                     self._check_whole({place for place in have if place[0] in starts}, starts, where, lacking)
             if number in self._history.caught_up:
                 missing = {
                     place for place in self._decisions.keys() - have if starts.get(place[0], place[1] + 1) <= place[1]
                 }
-                missing -= self._lacking(have, lacking_at)
+                missing -= self._lacking(have, lacking_at, lost)
                 _require(not missing, f"skipped: {sorted(missing)}: sequence {number}")
 
 

@@ -62,6 +62,10 @@ def test_storms_with_restores(request: pytest.FixtureRequest) -> None:
     assert any(restores)
 
 
+def test_a_delta_from_before_a_restore_may_lack_what_a_lost_compaction_took() -> None:
+    assert run(177_122) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("chunk", range(4))

@@ -24,7 +24,7 @@ from threading import Condition, Thread  # noqa: TID251  it waits for the other 
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.worker_child import receive, request, result, send
+from coordinator_runtime.worker_child import IN_BACKGROUND, receive, request, result, send
 
 ArgumentT = TypeVar("ArgumentT")
 ResultT = TypeVar("ResultT")
@@ -46,7 +46,9 @@ class Worker(Protocol):
 class WorkerProcess:
     """Implements `Worker` with one process. It is started when first needed and takes one task after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_background: bool = False) -> None:
+        """`in_background`: compute at a low priority (`background.py`)."""
+        self._in_background = in_background
         self._life: _Life | None = None
         self._is_closed = False
 
@@ -58,7 +60,7 @@ class WorkerProcess:
         task = _Task(function, argument, pending)
         # A process that ended takes no task, and the next task gets a new process.
         while self._life is None or not self._life.take(task):
-            self._life = _Life()
+            self._life = _Life(self._in_background)
         return pending
 
     def close(self) -> None:
@@ -97,7 +99,8 @@ class _Task:
 class _Life:
     """One process, and the thread that talks to it: reading and pickling must not hold up the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_background: bool) -> None:
+        self._in_background = in_background
         self._changed = Condition()
         self._waiting: deque[_Task] = deque()
         self._end: WorkerLost | None = None
@@ -132,7 +135,7 @@ class _Life:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         task: _Task | None = None
         try:
-            with _started() as (incoming, outgoing):
+            with _started(self._in_background) as (incoming, outgoing):
                 while (task := self._next()) is not None:
                     _compute(task, incoming, outgoing)
         except (OSError, EOFError) as error:
@@ -162,14 +165,15 @@ def _compute(task: _Task, incoming: BinaryIO, outgoing: BinaryIO) -> None:
 
 
 @contextmanager
-def _started() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def _started(in_background: bool) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Start the process. On exit, close its socket and wait for its end. Raises OSError."""
     line, child_line = socket.socketpair()
     with line:
         with child_line:
             # Not forked: this process has threads, and a copy of their locks would stay locked for ever.
+            program = [sys.executable, "-P", "-m", "coordinator_runtime.worker_child", str(child_line.fileno())]
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "coordinator_runtime.worker_child", str(child_line.fileno())],
+                [*program, IN_BACKGROUND] if in_background else program,
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)},
                 # Inherits only this end, and not the parent's end, whose closing ends it.

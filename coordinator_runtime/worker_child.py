@@ -16,9 +16,15 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from queue import SimpleQueue
 from threading import Thread  # noqa: TID251  a process of its own, without a loop
 from typing import Any, BinaryIO, Final
+
+from coordinator_runtime.background import BackgroundPriority
+
+IN_BACKGROUND: Final = "in-background"
+"""Argument of a process that computes at a low priority."""
 
 _SIZE: Final = struct.Struct(">Q")
 
@@ -79,13 +85,17 @@ def _receive_all(stream: BinaryIO, requests: SimpleQueue[bytes]) -> None:
         os._exit(0)
 
 
-def main(descriptor: int) -> None:
-    """Serve the socket with this file descriptor, until the process ends."""
+def main(descriptor: int, *, in_background: bool) -> None:
+    """Serve the socket with this file descriptor, until the process ends. `in_background`: compute at a low
+    priority."""
+    priority = BackgroundPriority().applied if in_background else nullcontext
     with socket.socket(fileno=descriptor) as line, line.makefile("rb") as incoming, line.makefile("wb") as outgoing:
         requests: SimpleQueue[bytes] = SimpleQueue()
         Thread(target=_receive_all, args=(incoming, requests), daemon=True).start()
         while True:
-            message = answer(requests.get())
+            asked = requests.get()
+            with priority():
+                message = answer(asked)
             try:
                 send(outgoing, message)
             except OSError:
@@ -94,4 +104,4 @@ def main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), in_background=IN_BACKGROUND in sys.argv)

@@ -143,7 +143,9 @@ def build(
     reads = FairReads(asyncio.get_running_loop().call_soon)
     gatekeeper, numbers = _gatekeeper(config, runtime, answers, reads), _numbers()
     backups, assignors = _backups(config, opened, clock), measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
-    worker, payload_worker, compaction_worker = workers = WorkerProcess(), WorkerProcess(), WorkerProcess()
+    worker, payload_worker = WorkerProcess(), WorkerProcess()
+    compaction_worker = WorkerProcess(in_background=True)
+    workers = worker, payload_worker, compaction_worker
     reader = None if opened.view is None else ReaderThreads(opened.view, driver.step_from_thread)
     background = reader or ReadsAtOnce(opened.store)
     dependencies = replace(

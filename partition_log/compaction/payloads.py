@@ -8,7 +8,6 @@ cannot be found, not even on purpose.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -82,7 +81,7 @@ def note_keys(asked: KeysToNote) -> int:
     for batch in asked.batches:
         header = decode_header(batch)
         try:
-            records = _records_of(header, batch)
+            records = records_of_batch(header, batch)
         except NotConvertible:
             unreadable += 1
             continue
@@ -131,20 +130,10 @@ def _hash(key: bytes) -> bytes:
     return blake2b(key, digest_size=_HASH_BYTES).digest()
 
 
-def _records_of(header: BatchHeader, batch: bytes) -> list[PlacedRecord]:
-    """Return the records of a batch. Raises NotConvertible.
-
-    It gives way before and after. Else a thread that writes a commit waits for the processor, for up to 3 ms."""
-    os.sched_yield()
-    records = records_of_batch(header, batch)
-    os.sched_yield()
-    return records
-
-
 def _compacted(batch: bytes, newest: NewestOffset, retired_below: int) -> CompactedBatch:
     header = decode_header(batch)
     try:
-        records = _records_of(header, batch)
+        records = records_of_batch(header, batch)
         kept = live_records(records, header.base_offset, newest, retired_below=retired_below)
         if len(kept) == len(records):
             return CompactedBatch(None, header.record_count)

@@ -36,6 +36,10 @@ def process_of(_task: int) -> int:
     return os.getpid()
 
 
+def policy_of(_task: int) -> int:
+    return os.sched_getscheduler(0)
+
+
 def die(status: int) -> int:
     os._exit(status)
 
@@ -91,6 +95,17 @@ async def test_it_computes_in_another_process() -> None:
         assert await worker.run(double, 21) == 42
         with pytest.raises(Refused, match="not 7"):
             await worker.run(refuse, 7)
+    finally:
+        worker.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no class for idle work")
+@pytest.mark.parametrize("in_background", [False, True])
+async def test_it_computes_at_a_low_priority_if_it_shall(in_background: bool) -> None:
+    worker = WorkerProcess(in_background=in_background)
+    try:
+        assert (await worker.run(policy_of, 0) == os.SCHED_IDLE) == in_background
     finally:
         worker.close()
 

@@ -15,7 +15,9 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+from msgspec import Struct
 
 FORGOTTEN_AT_ONCE: Final = 100
 """Replaced deadlines that one look drops, in some tenths of a millisecond. After a restart ten thousand members are due
@@ -51,7 +53,7 @@ class SystemClock:
         return time.monotonic_ns() // 1_000
 
 
-class _Armed(NamedTuple):
+class _Armed(Struct, frozen=True):
     generation: int
     deadline_ms: int
     action: Callable[[], None]

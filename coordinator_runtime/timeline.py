@@ -146,11 +146,12 @@ class TimelineMap(Generic[K, V]):
 
     def durable(self, key: K) -> V | None:
         """Return the newest value that is on disk."""
-        self._journal.index_replaced()
-        replaced = self._replaced.get(key)
-        if replaced is None:
+        journal = self._journal
+        if journal._indexed < len(journal._entries):
+            journal.index_replaced()
+        if key not in self._replaced:
             return self._live.get(key)
-        oldest = replaced[0]
+        oldest = self._replaced[key][0]
         return None if isinstance(oldest, _Absent) else oldest
 
     def durable_items(self) -> Iterator[tuple[K, V]]:

@@ -94,6 +94,8 @@ class Leases:
 
     def oldest(self, ordinal: int) -> int | None:
         """Return the first offset of a partition that a lease holds; None if there is none."""
+        if ordinal not in self._holders:
+            return None
         held = (lease.first_offsets.get(ordinal) for lease in self._leases.values())
         return min((offset for offset in held if offset is not None), default=None)
 

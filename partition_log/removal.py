@@ -122,10 +122,13 @@ class LogRemoval:
             return
         # Rows before the durable log start are removed now. If the log start moves below, the next round removes the
         # rows before it.
-        is_same = (yield from self._remove(placed, head)) and (yield from self._forget_ends(placed, head))
-        now_ms = self._runtime.clock.wall_ms()
-        if not is_same or kept == KEEP_ALL:
+        if self._removed_to.get(ordinal, 0) != head.log_start_offset and not (yield from self._remove(placed, head)):
             return
+        if ordinal in self._remembered_at and not (yield from self._forget_ends(placed, head)):
+            return
+        if kept == KEEP_ALL:
+            return
+        now_ms = self._runtime.clock.wall_ms()
         if kept.retention_ms != FOR_EVER and finish_ahead_of_time(head, now_ms) is not None:
             finish = partial(_decide_finished, ordinal)
             self._runtime.write(Operation(placed.shard, finish), is_urgent=True)
@@ -148,26 +151,23 @@ class LogRemoval:
     def _remove(self, placed: PlacedPartition, head: PartitionHead) -> Generator[Pending[Any] | None, None, bool]:
         """Remove the rows before the log start. Return False if the partition has changed."""
         ordinal, start = placed.ref.ordinal, head.log_start_offset
-        if self._removed_to.get(ordinal, 0) != start:
-            look = partial(_bytes_below, ordinal, head, ordinal in self._removed_to)
-            size_bytes = yield from awaited(self._reader.read(look))
-            if not self._is_as_it_was(placed, head):
-                return False
-            if size_bytes is not None:
-                deleted_ranges = codec.ranges_below(ordinal, start)
-                self._runtime.write_rows(placed.shard, StagedRows(deleted_ranges=deleted_ranges))
-                self.on_removed(RowsRemoved(ordinal, size_bytes))
-            self._removed_to[ordinal] = start
-            self._remembered_at[ordinal] = forgotten_rows.remembered_from(ordinal)
+        look = partial(_bytes_below, ordinal, head, ordinal in self._removed_to)
+        size_bytes = yield from awaited(self._reader.read(look))
+        if not self._is_as_it_was(placed, head):
+            return False
+        if size_bytes is not None:
+            deleted_ranges = codec.ranges_below(ordinal, start)
+            self._runtime.write_rows(placed.shard, StagedRows(deleted_ranges=deleted_ranges))
+            self.on_removed(RowsRemoved(ordinal, size_bytes))
+        self._removed_to[ordinal] = start
+        self._remembered_at[ordinal] = forgotten_rows.remembered_from(ordinal)
         return True
 
     def _forget_ends(self, placed: PlacedPartition, head: PartitionHead) -> Generator[Pending[Any] | None, None, bool]:
         """Forget the remembered ends whose records are removed. A repeated Transact no longer gets their offset. Return
         False if the partition has changed."""
         ordinal = placed.ref.ordinal
-        at = self._remembered_at.get(ordinal)
-        if at is None:
-            return True
+        at = self._remembered_at[ordinal]
         rows = yield from awaited(self._reader.read(partial(_remembered_rows, ordinal, at)))
         if not self._is_as_it_was(placed, head):
             return False

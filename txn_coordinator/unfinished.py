@@ -6,7 +6,7 @@ the markers already in its partitions. A fused one is never unfinished, because 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, ShardKey
@@ -27,11 +27,13 @@ class UnfinishedOutcomes:
     def unfinished(self) -> Sequence[UnfinishedTransaction]:
         """Return every decided transaction that is not finished at this moment. Raises Refused
         COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR."""
-        members = [member for key in self._keys for member in self._members(key)]
-        return [*self._sender.unfinished(), *members]
+        found = self._sender.unfinished()
+        for key in self._keys:
+            found += self._members(key)
+        return found
 
-    def _members(self, key: ShardKey) -> Iterator[UnfinishedTransaction]:
-        """Yield the committing members of sinks whose decision is being carried out, the complete ones too. Until all
+    def _members(self, key: ShardKey) -> list[UnfinishedTransaction]:
+        """Return the committing members of sinks whose decision is being carried out, the complete ones too. Until all
         are complete, a snapshot shows none of them."""
         shard: TransactionShard | None = self._runtime.table.find(key)
         if shard is None:
@@ -46,6 +48,8 @@ class UnfinishedOutcomes:
                 f"shard {key.number} of the transaction coordinator has transactional ids that only a newer server can"
                 " read, so it is unknown whether they are finished: start the version that wrote them",
             )
-        for sink in shard.sinks.state.all_durable():
-            for producer_id in sink.committing:
-                yield UnfinishedTransaction(producer_id, key.number, sink.last_csn, None, writes_once=True)
+        return [
+            UnfinishedTransaction(producer_id, key.number, sink.last_csn, None, writes_once=True)
+            for sink in shard.sinks.state.all_durable()
+            for producer_id in sink.committing
+        ]

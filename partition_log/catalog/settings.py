@@ -9,7 +9,8 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from functools import lru_cache
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -36,6 +37,12 @@ MIN_DIRTY_RATIO: Final = "min_dirty_ratio"
 
 FOR_EVER: Final = -1
 """Value of a limit that means no limit."""
+
+OwnSettings: TypeAlias = tuple[tuple[str, str], ...]
+"""Settings that a topic has itself, by name."""
+
+_REMEMBERED: Final = 1_024
+"""Different settings whose meaning is remembered: the rounds of removal and compaction ask for each topic each time."""
 
 _NUMBER: Final = re.compile("[1-9][0-9]{0,18}")
 _NUMBER_MAX: Final = 2**63 - 1
@@ -270,20 +277,23 @@ def payload_validation(settings: Iterable[tuple[str, str]]) -> PayloadValidation
     return PayloadValidation.HEADER if is_header else PayloadValidation.FULL
 
 
-def retention(settings: Iterable[tuple[str, str]], default: Retention) -> Retention:
+@lru_cache(_REMEMBERED)
+def retention(settings: OwnSettings, default: Retention) -> Retention:
     """Return the retention of a topic's partitions. An unknown value counts as no limit, so that nothing is lost."""
     own = dict(settings)
     retention_ms = _limit(own, RETENTION_MS, default.retention_ms)
     return Retention(retention_ms, _limit(own, RETENTION_BYTES, default.retention_bytes))
 
 
-def cleanup_policy(settings: Iterable[tuple[str, str]]) -> CleanupPolicy:
+@lru_cache(_REMEMBERED)
+def cleanup_policy(settings: OwnSettings) -> CleanupPolicy:
     """Return the cleanup policy of a topic. An unknown value counts as COMPACT, so that nothing is lost."""
     value = dict(settings).get(CLEANUP_POLICY, CleanupPolicy.DELETE)
     return CleanupPolicy.COMPACT if _why_no_policy(value) else CleanupPolicy(value)
 
 
-def compaction_terms(settings: Iterable[tuple[str, str]]) -> CompactionTerms:
+@lru_cache(_REMEMBERED)
+def compaction_terms(settings: OwnSettings) -> CompactionTerms:
     """Return the settings of a topic about its compaction. An unknown value counts as the one that removes least."""
     own = dict(settings)
     ratio = own.get(MIN_DIRTY_RATIO)
@@ -328,7 +338,7 @@ def _duration(own: Mapping[str, str], name: str, default: int) -> int:
     return _NUMBER_MAX if _why_no_duration(value) else int(value)
 
 
-def setting_values(settings: Iterable[tuple[str, str]], server: TopicDefaults) -> list[SettingValue]:
+def setting_values(settings: OwnSettings, server: TopicDefaults) -> list[SettingValue]:
     """Return the effective value of every setting of a topic with these own settings."""
     own = dict(settings)
     values, inherited, built_in = _in_effect(settings, server), _in_effect((), server), _in_effect((), _BUILT_IN)
@@ -341,7 +351,7 @@ def setting_values(settings: Iterable[tuple[str, str]], server: TopicDefaults) -
     return [SettingValue(name, value, origin(name), inherited[name]) for name, value in values.items()]
 
 
-def _in_effect(settings: Iterable[tuple[str, str]], server: TopicDefaults) -> dict[str, str]:
+def _in_effect(settings: OwnSettings, server: TopicDefaults) -> dict[str, str]:
     kept, terms = retention(settings, server.retention), compaction_terms(settings)
     return {
         VALIDATE_PAYLOAD: payload_validation(settings).value,

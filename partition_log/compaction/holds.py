@@ -27,4 +27,4 @@ class CompactionHolds:
         # A snapshot that is taken now hides these transactions, and shows the records that they replaced.
         hidden = shard.durable_exclusions(ordinal, unfinished).values()
         leased = self._leases.oldest(ordinal)
-        return min((*hidden, *(() if leased is None else (leased,))), default=None)
+        return min(hidden if leased is None else (leased, *hidden), default=None)

@@ -82,7 +82,7 @@ class LogToCompact(Struct, frozen=True):
         return self.placed.ref.ordinal
 
 
-class _Looked(NamedTuple):
+class _Looked(Struct, frozen=True):
     """State of a log, as one view of the store shows it."""
 
     wants_stretch_finished: bool

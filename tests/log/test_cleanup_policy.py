@@ -100,7 +100,7 @@ def test_what_no_policy_can_be_is_refused(driven: DrivenLog, value: str) -> None
 
 def test_a_policy_of_a_newer_program_removes_nothing(small: DrivenLog) -> None:
     topic = small.catalog.topic(TOPIC, b"")
-    assert cleanup_policy([("cleanup_policy", "archive")]) is CleanupPolicy.COMPACT
+    assert cleanup_policy((("cleanup_policy", "archive"),)) is CleanupPolicy.COMPACT
     settings = (("cleanup_policy", "archive"), ("retention_bytes", "1"))
     newer = Topic(topic.name, topic.topic_id, topic.partition_ordinals, topic.created_ms, settings)
     small.catalog.replay(TopicSet(newer))

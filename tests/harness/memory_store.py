@@ -4,7 +4,7 @@ The same behaviour suite runs on it and on RocksDB (`tests/store/test_store_beha
 META holds no rows of the store's own.
 
 Simulation takes millions of steps on it, so everything costs what changed and not what is stored: sorted key lists with
-`bisect`, an undo journal for what is not synced, scans that copy nothing unless a write comes between.
+`bisect`, an undo journal for what is not synced, scans that read in place. A write changes copies of what a scan reads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import Final
-from weakref import WeakSet
 
 from coordinator_protocol.batch import cut_row
 from coordinator_runtime.incarnation import FIRST, Incarnation, IncarnationCause, next_incarnation
@@ -50,22 +49,25 @@ class Damage(Enum):
 class _SortedFamily:
     """Keys in order beside their values."""
 
-    __slots__ = ("damage", "keys", "name", "values")
+    __slots__ = ("damage", "is_scanned", "keys", "name", "values")
 
     def __init__(self, family: Family) -> None:
         self.name = family
         self.keys: list[bytes] = []
         self.values: dict[bytes, bytes] = {}
         self.damage: dict[bytes, Damage] = {}
+        self.is_scanned = False
+        """Scans may still read these keys and values: the next change is made to copies."""
 
-    def is_large(self, key: bytes) -> bool:
-        """Return whether its value would lie in a segment. One that is damaged as only those in segments are does."""
-        is_long = len(self.values[key]) >= LARGE_BYTES_MIN and key not in self.damage
+    def is_large(self, key: bytes, value: bytes) -> bool:
+        """Return whether a value would lie in a segment. One that is damaged as only those in segments are does."""
+        is_long = len(value) >= LARGE_BYTES_MIN and key not in self.damage
         return self.name is Family.LOG and (is_long or self.damage.get(key) is Damage.VALUE)
 
-    def read(self, key: bytes, *, is_verified: bool = True) -> bytes:
-        """The value of a key that is there. Raises StoreDamaged, StoreUnreadable."""
-        value = self.values[key]
+    def read(self, key: bytes, value: bytes, *, is_verified: bool = True) -> bytes:
+        """What a reader gets of a value that is there. Raises StoreDamaged, StoreUnreadable."""
+        if not self.damage:
+            return value
         match self.damage.get(key):
             case None:
                 return value
@@ -89,6 +91,8 @@ class _SortedFamily:
 
     def put(self, key: bytes, value: bytes | None) -> bytes | None:
         """Set the value, or delete the key for None; returns what was there."""
+        if self.is_scanned:
+            self.keys, self.values, self.is_scanned = self.keys.copy(), self.values.copy(), False
         if self.damage:
             self.damage.pop(key, None)
         if value is None:
@@ -107,18 +111,18 @@ class _SortedFamily:
 
 
 class _Scan(Iterator[tuple[bytes, bytes]]):
-    """Rows as of its making: reads the family in place, and takes a copy just before the first write that follows."""
+    """Rows as of its making: the keys and values that the family has then are not changed any more."""
 
     __slots__ = (
-        "__weakref__",
-        "_copy",
         "_end",
         "_family",
         "_is_backwards",
         "_is_cut",
         "_is_verified",
-        "_lock",
+        "_keys",
         "_position",
+        "_store",
+        "_values",
     )
 
     def __init__(
@@ -126,7 +130,7 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         family: _SortedFamily,
         start: bytes,
         end: bytes,
-        lock: threading.Lock,
+        store: MemoryStore,
         *,
         is_backwards: bool = False,
         is_verified: bool = True,
@@ -135,36 +139,24 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         self._is_cut = is_cut
         self._is_backwards = is_backwards
         self._is_verified = is_verified
-        self._family = family
-        self._lock = lock
-        self._position = bisect_left(family.keys, start)
-        self._end = bisect_left(family.keys, end)
-        self._copy: list[tuple[bytes, bytes]] | None = None
+        self._store = store
+        self._family, self._keys, self._values = family, family.keys, family.values
+        self._position, self._end = bisect_left(family.keys, start), bisect_left(family.keys, end)
+        family.is_scanned = True
 
     def __next__(self) -> tuple[bytes, bytes]:
-        with self._lock:
-            position = self._position
-            if position >= self._end:
-                raise StopIteration
-            if self._is_backwards:
-                position = self._end = self._end - 1
-            else:
-                self._position = position + 1
-            if self._copy is not None:
-                return self._copy[position]
-            key = self._family.keys[position]
-            if self._is_cut and self._family.is_large(key):
-                return key, cut_row(self._family.values[key])
-            return key, self._family.read(key, is_verified=self._is_verified)
-
-    def detach(self) -> None:
-        """Copy what is left. The caller holds the lock and is about to change the family."""
-        values = self._family.values
-        self._copy = [(key, values[key]) for key in self._family.keys[self._position : self._end]]
-        self._position, self._end = 0, len(self._copy)
-
-    def close(self) -> None:
-        self._end = 0
+        position = self._position
+        if position >= self._end or self._store.has_crashed:
+            raise StopIteration
+        if self._is_backwards:
+            position = self._end = self._end - 1
+        else:
+            self._position = position + 1
+        key = self._keys[position]
+        value = self._values[key]
+        if self._is_cut and self._family.is_large(key, value):
+            return key, cut_row(value)
+        return key, self._family.read(key, value, is_verified=self._is_verified)
 
 
 class HeldSync:
@@ -203,7 +195,7 @@ class MemoryStore:
         """Every deleted range, with the version of its group."""
         self._closed_ranges = RetiredRanges()
         """The same ranges, in which no later group may put a row."""
-        self._open_scans: WeakSet[_Scan] = WeakSet()
+        self.has_crashed = False
         # A reader on the loop thread must not see half a batch of the commit thread.
         self._lock = threading.Lock()
 
@@ -212,10 +204,6 @@ class MemoryStore:
         for expected, group in enumerate(groups, self._version + 1):
             assert group.version == expected, f"group {group.version} was handed over where {expected} is next"
         with self._lock:
-            if self._open_scans:
-                for scan in self._open_scans:
-                    scan.detach()
-                self._open_scans.clear()
             for group in groups:
                 self._unsynced.append(self._apply(group))
                 self._version = group.version
@@ -241,42 +229,35 @@ class MemoryStore:
         self._check_usable()
         with self._lock:
             stored = self._families[family]
-            return stored.read(key) if key in stored.values else None
+            value = stored.values.get(key)
+            return None if value is None else stored.read(key, value)
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         self._check_usable()
         with self._lock:
-            scan = _Scan(self._families[family], start, end, self._lock)
-            self._open_scans.add(scan)
-        return scan
+            return _Scan(self._families[family], start, end, self)
 
     def scan_headers(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         self._check_usable()
         with self._lock:
-            scan = _Scan(self._families[family], start, end, self._lock, is_cut=True)
-            self._open_scans.add(scan)
-        return scan
+            return _Scan(self._families[family], start, end, self, is_cut=True)
 
     def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         self._check_usable()
         with self._lock:
-            scan = _Scan(self._families[family], start, end, self._lock, is_verified=False)
-            self._open_scans.add(scan)
-        return scan
+            return _Scan(self._families[family], start, end, self, is_verified=False)
 
     def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         self._check_usable()
         with self._lock:
-            scan = _Scan(self._families[family], start, end, self._lock, is_backwards=True)
-            self._open_scans.add(scan)
-        return scan
+            return _Scan(self._families[family], start, end, self, is_backwards=True)
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         self._check_usable()
         with self._lock:
             stored = self._families[family]
             key = stored.last_key(prefix)
-            return None if key is None else (key, stored.read(key))
+            return None if key is None else (key, stored.read(key, stored.values[key]))
 
     def last_key(self, family: Family, prefix: bytes) -> bytes | None:
         self._check_usable()
@@ -285,7 +266,7 @@ class MemoryStore:
             key = stored.last_key(prefix)
             # A value in a segment is not looked at. Anything else lies in the block of its key.
             if key is not None and stored.damage.get(key) not in (None, Damage.VALUE):
-                stored.read(key)
+                stored.read(key, stored.values[key])
             return key
 
     def close(self) -> None:
@@ -312,8 +293,7 @@ class MemoryStore:
             found._version = self._version - len(lost)
             found._retire(self._retired)
             self._unsynced.clear()
-            for scan in self._open_scans:
-                scan.close()
+            self.has_crashed = True
         self._failure = self._failure or RuntimeError("the process that had this store has crashed")
         return found
 
@@ -322,7 +302,7 @@ class MemoryStore:
         made = MemoryStore(self.incarnation)
         with self._lock:
             for family, kept in zip(self._families, made._families, strict=True):
-                kept.keys[:], kept.values = family.keys, dict(family.values)
+                kept.keys, kept.values = family.keys.copy(), family.values.copy()
             made._version = self._version
             made._retire(self._retired)
         return made

@@ -96,6 +96,8 @@ class Simulation:
         self._numbers = count(1)
         self.true_ms = 0.0
         self._object: tuple[bytes, str] | None = None
+        self._is_checked = False
+        """True if no state has changed since the last check."""
         self.servers = [self._new(number) for number in range(1, options.servers + 1)]
         self.terms: dict[int, str] = {}
         """The run that held each term."""
@@ -118,17 +120,25 @@ class Simulation:
         return self
 
     def _until(self, end_ms: float) -> None:
-        while self._events and self._events[0][0] <= end_ms:
-            self.true_ms, _number, act = heapq.heappop(self._events)
+        events = self._events
+        while events and events[0][0] <= end_ms:
+            self.true_ms, _number, act = heapq.heappop(events)
             act()
-            self._check()
+            if not self._is_checked:
+                self._check()
 
     def _check(self) -> None:
+        """Compare the servers. Until another state changes, time only ends what is valid (`test_rules`)."""
         # A lease that was given to a second server by force is valid twice until the first one's time is over.
         if self.true_ms < self.overwritten_ms + 2 * self.options.ttl_ms:
             return
         valid = [each.number for each in self.servers if each.is_valid(self.true_ms)]
         assert len(valid) <= 1, f"at {self.true_ms:.0f} ms the servers {valid} hold the lease together"
+        self._is_checked = True
+
+    def _turn(self, server: Server, state: LeaseState) -> None:
+        server.state = state
+        self._is_checked = False
 
     def _new(self, number: int) -> Server:
         rate = 1 + self._random.uniform(-1, 1) * self.options.drift
@@ -153,23 +163,28 @@ class Simulation:
             self._again(server, server.paused_until_ms - self.true_ms)
             return
         now_ms = server.now_ms(self.true_ms)
-        server.state = rules.at(server.state, now_ms)
-        if server.state.standing in (Standing.ENDED, Standing.RELEASED):
-            server.request, server.state = None, self._fresh(server.number)
+        state = rules.at(server.state, now_ms)
+        if state is not server.state:
+            self._turn(server, state)
+        standing = state.standing
+        if standing is Standing.ENDED or standing is Standing.RELEASED:
+            server.request = None
+            self._turn(server, self._fresh(server.number))
             self._again(server, 1_000)
             return
         if server.request is not None:
-            if server.state.standing is Standing.HOLDING:
-                self._again(server, max(1, server.state.valid_until_ms - now_ms))
+            if standing is Standing.HOLDING:
+                self._again(server, max(1, state.valid_until_ms - now_ms))
             return
-        if server.state.standing is Standing.HOLDING and self._chance() and self._chance():
-            server.state = rules.hand_over(server.state)
+        if standing is Standing.HOLDING and self._chance() and self._chance():
+            self._turn(server, rules.hand_over(state))
         request = rules.next_request(server.state, now_ms)
         if request is not None:
             self._send(server, request)
-        wake_ms = rules.wake_ms(server.state, now_ms)
-        if server.state.standing is Standing.HOLDING:
-            wake_ms = min(wake_ms, server.state.valid_until_ms)
+        state = server.state
+        wake_ms = rules.wake_ms(state, now_ms)
+        if state.standing is Standing.HOLDING:
+            wake_ms = min(wake_ms, state.valid_until_ms)
         self._again(server, max(1, wake_ms - now_ms))
 
     def _again(self, server: Server, delay_ms: float) -> None:
@@ -192,7 +207,7 @@ class Simulation:
     # One request.
 
     def _send(self, server: Server, request: Request) -> None:
-        server.state = rules.sending(server.state, request, server.now_ms(self.true_ms))
+        self._turn(server, rules.sending(server.state, request, server.now_ms(self.true_ms)))
         server.request = number = next(self._numbers)
         if not self._chance():
             self._after(
@@ -231,7 +246,7 @@ class Simulation:
             return
         server.request = None
         was = server.state.standing
-        server.state = digest(server.state, server.now_ms(self.true_ms))
+        self._turn(server, digest(server.state, server.now_ms(self.true_ms)))
         if server.state.standing is Standing.HOLDING and was is Standing.WAITING:
             self._claimed(server)
         self._again(server, 0)
@@ -251,11 +266,13 @@ class Simulation:
             request = WriteLease(
                 OwnerLease(server.state.me, before.term + 1, self.options.ttl_ms, before.counter + 1), self._object[1]
             )
-            server.state = rules.sending(server.state, request, server.now_ms(self.true_ms))
-            e_tag = self._put(request.lease)
-            server.request, server.state = (
-                None,
-                rules.was_written(server.state, request, e_tag, server.now_ms(self.true_ms)),
+            now_ms = server.now_ms(self.true_ms)
+            server.request = None
+            self._turn(
+                server,
+                rules.was_written(
+                    rules.sending(server.state, request, now_ms), request, self._put(request.lease), now_ms
+                ),
             )
             self._claimed(server)
             self.overwritten_ms = self.true_ms

@@ -247,3 +247,11 @@ def test_no_owner_is_named_without_a_lease_or_after_a_hand_over(bucket: Bucket, 
 def test_a_server_does_not_name_itself(held: LeaseState) -> None:
     # It holds the lease, and has not loaded its state yet.
     assert rules.owner_of(held, 1_000) is None
+
+
+def test_passing_time_makes_no_server_an_owner(held: LeaseState) -> None:
+    """The simulation rests on it: it compares the servers only after a state has changed."""
+    for standing in Standing:
+        state = rules.replace(held, standing=standing)
+        valid = [state.is_valid(now_ms) for now_ms in range(0, 3 * TTL_MS, 100)]
+        assert valid == sorted(valid, reverse=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -159,11 +160,11 @@ class Simulation:
         for transactional_id in self._ids:
             self._new_instance(transactional_id)
         events = self._events()
-        weights = [weight for weight, _ in events]
+        weights = [*accumulate(weight for weight, _ in events)]
         actions = [action for _, action in events]
         for _ in range(self.options.steps):
             self._now += 1
-            self._rng.choices(actions, weights)[0]()
+            self._rng.choices(actions, cum_weights=weights)[0]()
         self._calm_down()
         return self.history
 

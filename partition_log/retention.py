@@ -25,7 +25,7 @@ def due_offset(store: StretchReads, ordinal: int, head: PartitionHead, kept: Ret
     is due. Whole index entries become due, and the rest of the log once all of it is too old. Raises StoreDamaged,
     StoreUnreadable, UnknownRow."""
     start, unfinished, size_bytes = head.log_start_offset, head.index.first_offset, head.totals.size_bytes
-    if kept == KEEP_ALL:
+    if kept == KEEP_ALL or start == head.log_end_offset:
         return start
     # If there is no limit by age, no record is older than this.
     oldest_ms = NO_TIMESTAMP_MS if kept.retention_ms == FOR_EVER else now_ms - kept.retention_ms

@@ -267,6 +267,10 @@ class ShownSnapshot:
     is_lost: bool = False
     """The line in which it was taken was lost."""
 
+    def __str__(self) -> str:
+        """Without its records, which the complaint of an auditor names where they matter."""
+        return f"{self.number} at {self.at}: {self.starts} to {self.ends}, cut {self.cut_starts} to {self.cut}"
+
 
 @dataclass(frozen=True, slots=True)
 class ShownDelta:
@@ -278,6 +282,9 @@ class ShownDelta:
     snapshot: ShownSnapshot
     """What it had then."""
     added: dict[str, tuple[Entry, ...]]
+
+    def __str__(self) -> str:
+        return f"delta at {self.at}, snapshot {self.snapshot}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,22 @@
-"""The ledger of simulated histories: how many runs of each commit were judged, what they did, and what was found.
+"""The ledger of simulated histories: how many runs were judged, at which commit, what they did, and what was found.
 
-    python -m tests.simulation.ledger --histories 100000      judges as many runs of this commit as are missing
+    python -m tests.simulation.ledger --histories 100000      judges as many runs as are missing
     python -m tests.simulation.ledger --histories 100000 --minutes 60
     python -m tests.simulation.ledger                         prints the table
 
 Runs count from the first seed of the commit on, as those of the tests do. Of four seeds, three are storms, and one is
 a storm with restores; to each comes a simulation of two servers and their lease. A run that is interrupted goes on
-behind the last part that it wrote. A violation is printed with its seed, and the status is 1.
+behind the last part that it wrote. Progress goes to stderr. A violation is printed with its seed, and the status is 1.
+
+An entry stands for all commits with the same code in the packages of the product, `tests/harness`, `tests/lease` and
+`tests/simulation`. The table says which one stands for the code that lies here. Code that is not committed is not
+judged.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import gc
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -23,6 +27,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from tests.harness.ledgers import PACKAGES, LedgerFile, digest_of, has_changes, headline, time_left
 from tests.harness.of_commit import commit_here, first_seed
 from tests.lease import simulation as lease
 from tests.simulation import restores
@@ -32,6 +37,8 @@ from tests.simulation.options import Options
 from tests.simulation.simulation import Simulation
 
 LEDGER: Final = Path(__file__).with_name("ledger.json")
+JUDGED: Final = (*PACKAGES, "tests/harness", "tests/lease", "tests/simulation")
+"""Folders with the code that decides what a seed does, and what is said of it."""
 RESTORES_EVERY: Final = 4
 _PART: Final = 50
 """Number of seeds that a worker judges at once."""
@@ -91,60 +98,65 @@ def _part(seeds: range) -> tuple[dict[str, int], list[str]]:
     return dict(sums), violations
 
 
-class Ledger:
-    """The file, with an entry for each commit."""
+class Ledger(LedgerFile):
+    """The file."""
 
     def __init__(self, path: Path = LEDGER) -> None:
-        self._path = path
-        self.entries: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+        super().__init__(path)
 
-    def entry(self, commit: str) -> dict[str, Any]:
-        """Return the entry of a commit, which may be new."""
-        for entry in self.entries:
-            if entry["commit"] == commit:
-                return entry
-        self.entries.append({"commit": commit, "first_seed": first_seed(commit), "seeds": 0, "violations": []})
-        return self.entries[-1]
+    def entry(self, judged: str, commit: str) -> dict[str, Any]:
+        """Return the entry of the judged code with this digest. A new one has the first seed of this commit."""
+        entry = super().entry(judged, commit)
+        if "seeds" not in entry:
+            entry.update(first_seed=first_seed(commit), seeds=0, violations=[], counts={})
+        return entry
 
-    def add(self, commit: str, seeds: int, sums: Mapping[str, int], violations: list[str]) -> None:
-        """Add a part to the entry of a commit, and write the file."""
-        entry = self.entry(commit)
+    def add(self, entry: dict[str, Any], seeds: int, sums: Mapping[str, int], violations: list[str]) -> None:
+        """Add a part to an entry, and write the file."""
         entry["seeds"] += seeds
         entry["violations"] += violations
-        entry["counts"] = dict(Counter(entry.get("counts", {})) + Counter(sums))
-        partial = self._path.with_suffix(".part")
-        partial.write_text(json.dumps(self.entries, indent=1) + "\n")
-        partial.replace(self._path)
+        entry["counts"] = dict(Counter(entry["counts"]) + Counter(sums))
+        self.write()
 
-    def table(self) -> Iterator[str]:
+    def table(self, judged_here: str) -> Iterator[str]:
         """Yield the lines of a table for people."""
         for entry in self.entries:
-            counts = entry.get("counts", {})
             yield (
-                f"{entry['commit'][:8]}: seeds {entry['first_seed']} to {entry['first_seed'] + entry['seeds'] - 1},"
-                f" {len(entry['violations'])} violations"
+                f"{headline(entry, judged_here)}: seeds {entry['first_seed']} to"
+                f" {entry['first_seed'] + entry['seeds'] - 1}, {len(entry['violations'])} violations"
             )
-            for name, count in counts.items():
+            for name, count in entry["counts"].items():
                 yield f"    {name:<24}{count:>12,}"
             yield from (f"    {each}" for each in entry["violations"])
 
 
-def extend(ledger: Ledger, commit: str, histories: int, minutes: float) -> list[str]:
-    """Judge the seeds of a commit that are missing, for so long at most. Returns the new violations."""
-    entry, ends = ledger.entry(commit), monotonic() + minutes * 60
-    first, end = entry["first_seed"] + entry["seeds"], entry["first_seed"] + histories
+def extend(ledger: Ledger, entry: dict[str, Any], histories: int, minutes: float) -> list[str]:
+    """Judge the seeds that an entry lacks, for so long at most. Returns the new violations."""
+    began, before = monotonic(), entry["seeds"]
+    first, end = entry["first_seed"] + before, entry["first_seed"] + histories
     parts = [range(at, min(at + _PART, end)) for at in range(first, end, _PART)]
     found: list[str] = []
-    with ProcessPoolExecutor(_WORKERS) as workers:
-        for at in range(0, len(parts), _WORKERS):
-            if monotonic() >= ends:
+    workers = ProcessPoolExecutor(_WORKERS, initializer=_collect_rarely)
+    try:
+        # Workers go on with later parts while an earlier one is judged; parts are added in order.
+        for part, (sums, violations) in zip(parts, workers.map(_part, parts), strict=True):
+            ledger.add(entry, len(part), sums, violations)
+            found += violations
+            elapsed_s, done = monotonic() - began, entry["seeds"] - before
+            left = time_left(done, histories - entry["seeds"], elapsed_s)
+            print(f"{entry['seeds']:,} of {histories:,} seeds, {len(found)} violations, {left}", file=sys.stderr)
+            if elapsed_s >= minutes * 60:
                 break
-            some = parts[at : at + _WORKERS]
-            for part, (sums, violations) in zip(some, workers.map(_part, some), strict=True):
-                ledger.add(commit, len(part), sums, violations)
-                found += violations
-                print(f"{entry['seeds']:,} of {histories:,} seeds, {len(found)} violations", flush=True)
+    finally:
+        workers.shutdown(cancel_futures=True)
     return found
+
+
+def _collect_rarely() -> None:
+    """Let the garbage collector pass over what stays, and look at the rest rarely: a world is garbage after its run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 100)
 
 
 def main() -> int:
@@ -152,12 +164,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.simulation.ledger", description="Judge simulated histories, and keep the count."
     )
-    parser.add_argument("--histories", type=int, default=0, help="number of seeds of this commit in all")
+    parser.add_argument("--histories", type=int, default=0, help="number of seeds in all")
     parser.add_argument("--minutes", type=float, default=1e6, help="end after so long")
     asked = parser.parse_args()
-    ledger = Ledger()
-    found = extend(ledger, commit_here(), asked.histories, asked.minutes) if asked.histories else []
-    print("\n".join(found or ledger.table()))
+    ledger, judged = Ledger(), digest_of(JUDGED)
+    found: list[str] = []
+    if asked.histories:
+        if has_changes(JUDGED):
+            parser.error("code that would be judged is not committed")
+        found = extend(ledger, ledger.entry(judged, commit_here()), asked.histories, asked.minutes)
+    print("\n".join(found or ledger.table(judged)))
     return 1 if found else 0
 
 

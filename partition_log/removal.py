@@ -126,7 +126,7 @@ class LogRemoval:
             return
         if ordinal in self._remembered_at and not (yield from self._forget_ends(placed, head)):
             return
-        if kept == KEEP_ALL:
+        if kept == KEEP_ALL or head.log_start_offset == head.log_end_offset:
             return
         now_ms = self._runtime.clock.wall_ms()
         if kept.retention_ms != FOR_EVER and finish_ahead_of_time(head, now_ms) is not None:

@@ -31,7 +31,7 @@ from partition_log.batches import LogDamaged
 from partition_log.catalog.settings import CompactionTerms
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
-from partition_log.compaction.choice import DirtyPart, dirty_part, wants_stretch_finished
+from partition_log.compaction.choice import DirtyPart, dirty_part, is_clean, wants_stretch_finished
 from partition_log.compaction.chunks import Chunk, LeftIndex
 from partition_log.compaction.payloads import (
     BatchesToCompact,
@@ -57,6 +57,7 @@ BYTES_PER_STEP: Final = 128 << 10
 DAMAGE_PAUSE_MS: Final = 3_600_000
 """Pause before a log in which damage was met is looked at again."""
 _ALL: Final = 1 << 60
+_CLEAN: Final = DirtyPart(0, 0.0, is_due=False)
 _UNDER_WAY: Final = DirtyPart(0, 1.0, is_due=True)
 
 _table_numbers: Final = count(1)
@@ -216,6 +217,8 @@ class LogCompaction:
         is_waiting = self._runtime.clock.monotonic_ms() < self._not_before_ms.get(ordinal, 0)
         if shard is None or head is None or is_waiting or not shard.is_readable(ordinal):
             return None
+        if is_clean(head, terms):
+            return LogToCompact(placed, shard, head, terms, _CLEAN, can_go_on=False)
         try:
             held_from = self._ports.held_from(placed)
             looked = yield from awaited(

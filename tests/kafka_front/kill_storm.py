@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -70,6 +71,8 @@ class Client:
     transactional_id: str
     program: Callable[[Storm, int], Sequence[str]]
     """Command of the process of a life, by its number. It prints what `killed_producer` says."""
+    kind: str = "client"
+    """Kind of its program."""
     news: Condition = field(default_factory=Condition)
     told: list[Told] = field(default_factory=list)
     identities: list[Noted] = field(default_factory=list)
@@ -99,10 +102,11 @@ class Client:
         self._listener = Thread(target=self._listen, args=(self._process.stdout,))
         self._listener.start()
 
-    def kill(self) -> None:
+    def kill(self) -> int:
+        """Kill it, and return the exit status."""
         assert self._process is not None
         self._process.kill()
-        self._gone()
+        return self._gone()
 
     def end(self) -> None:
         """Let it finish its transaction. It ends well."""
@@ -192,6 +196,10 @@ class Storm:
         self.clients = clients
         self.faults: list[Noted] = []
         """Faults of servers by their names."""
+        self.kills: Counter[tuple[str, int]] = Counter()
+        """Number of kills by kind of process and exit status."""
+        self.interrupting = 0
+        """Number of kills within a transaction of at least one producer."""
         for client in clients:
             client.news = self._news
 
@@ -215,16 +223,21 @@ class Storm:
                 client.kill()
         self.server.kill()
 
-    def rage(self, kills: int = KILLS) -> None:
+    def rage(self, kills: int = KILLS, *, progress: int = PROGRESS) -> None:
+        """Kill so often, each time with a transaction under way. `progress`: how many transactions of each producer
+        come to an end before a kill."""
         for number in range(kills):
-            self._wait_for_progress()
+            self._wait_for_progress(progress)
             if number % 3 == 2:
                 client = self._rng.choice(self.clients)
-                client.kill()
+                self.kills[client.kind, client.kill()] += 1
+                self.interrupting += is_within_transaction(client)
                 client.start(self)
             else:
                 with self._fault("SIGKILL"):
-                    self.server.kill()
+                    self.server.send_signal(signal.SIGKILL)
+                    self.kills["server", self.server.wait()] += 1
+                    self.interrupting += any(map(is_within_transaction, self.clients))
                     self.server.start()
 
     @contextmanager
@@ -238,9 +251,9 @@ class Storm:
         for client in self.clients:
             client.end()
 
-    def _wait_for_progress(self) -> None:
+    def _wait_for_progress(self, progress: int = PROGRESS) -> None:
         """Until every client got something done, and one of them, at random, has just begun a transaction."""
-        aims = [client.ended_count + PROGRESS for client in self.clients]
+        aims = [client.ended_count + progress for client in self.clients]
         victim = self._rng.choice(self.clients)
 
         def is_there() -> bool:
@@ -250,6 +263,11 @@ class Storm:
 
         with self._news:
             self._news.wait_for(is_there)
+
+
+def is_within_transaction(client: Client) -> bool:
+    """True if the newest transaction of a producer has no end yet."""
+    return client.told[-1].fate == "unknown"
 
 
 ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}

@@ -44,14 +44,17 @@ def k_of(partition: int | str) -> str:
     return f"{TOPIC}/{partition}"
 
 
-def check_again(storm: Storm, found: Mapping[str, Any] | None, path: Path, polls: Sequence[Noted] = ()) -> None:
-    """Write the history of a storm that is over, and raise for the first errors that the second checker finds in it.
+def check_again(storm: Storm, found: Mapping[str, Any] | None, path: Path, polls: Sequence[Noted] = ()) -> int:
+    """Write the history of a storm that is over, and return the number of its operations. Raises AssertionError for
+    the first errors that the second checker finds in it.
 
     `found`: what the reader of `killed_producer` told, None if there was none that tells offsets.
     """
     path.write_bytes(written(of_storm(storm, found, polls)))
-    violations = check(read_history(path)).violations
-    assert not violations, f"{len(violations)} in {path}, such as {violations[:EXAMPLES_MAX]}"
+    report = check(read_history(path))
+    found_wrong = report.violations
+    assert not found_wrong, f"{len(found_wrong)} in {path}, such as {found_wrong[:EXAMPLES_MAX]}"
+    return report.operations
 
 
 def of_storm(storm: Storm, found: Mapping[str, Any] | None, polls: Sequence[Noted] = ()) -> list[AnyOperation]:

@@ -32,6 +32,7 @@ from tests.harness.object_store import ObjectServer
 from tests.harness.store_weather import Weather
 from tests.kafka_front.kill_storm import ENVIRONMENT, PARTITIONS, TOPIC, Client, Storm, Watcher, check_readers
 from tests.kafka_front.storm_history import check_again
+from tests.kafka_front.storm_round import by, program
 from tests.slate.cuts import node_networks, why_not
 from tests.slate.storm_pair import CUTS, SIGNALS, Pair
 
@@ -181,20 +182,6 @@ def _account(plan: Plan, clients: Sequence[Client], pair: Pair, objects: ObjectS
     if copy is not None:
         lines.append(f"copied by Spark: {copy.finish()} records, each once, in {copy.run_count} runs")
     return "\n".join(lines)
-
-
-def by(kind: str, transactional_id: str) -> Client:
-    """Return a producer of librdkafka (kafka), of the SDK (sdk) or over stubs (stub), which knows both servers."""
-    return Client(
-        transactional_id,
-        lambda storm, life: program(
-            kind, storm.kafka if kind == "kafka" else storm.server.address, transactional_id, str(life)
-        ),
-    )
-
-
-def program(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tests.kafka_front.killed_producer", *arguments]
 
 
 def main() -> int:

@@ -91,13 +91,9 @@ class StoreLease:
         return () if other is None else (_node_at(other, other.address),)
 
     def _at_listener_of(self, node: NodeAddress, other: Node | None) -> NodeAddress | None:
-        own, addresses = str(Address(node.host, node.port)), self._me.kafka_addresses
-        if other is None or own not in addresses:
-            return None
-        place = addresses.index(own)
-        if place >= len(other.kafka_addresses):
-            return None
-        return _node_at(other, other.kafka_addresses[place])
+        own = str(Address(node.host, node.port))
+        address = None if other is None else address_at_listener(self._me, own, other)
+        return None if other is None or address is None else _node_at(other, address)
 
     async def hand_over(self) -> None:
         """Give the lease up, so that another server need not wait for its end. Call it once the store is closed, or was
@@ -153,6 +149,15 @@ class StoreLease:
         elif problem is not None:
             reason = f"it could not be renewed: {problem}"
         self._fail(LeaseEnded(f"the lease of the store is over ({reason})"))
+
+
+def address_at_listener(me: Node, own: str, other: Node) -> str | None:
+    """Return the address of another server at the listener of this one with the address `own`. Listeners correspond by
+    their order. None if the other server has none there."""
+    if own not in me.kafka_addresses:
+        return None
+    place = me.kafka_addresses.index(own)
+    return other.kafka_addresses[place] if place < len(other.kafka_addresses) else None
 
 
 def _node_at(node: Node, address: str) -> NodeAddress:

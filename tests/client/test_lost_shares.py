@@ -9,8 +9,10 @@ from __future__ import annotations
 import pytest
 
 from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import share_pb2 as share
 from coordinator_client import (
     AcknowledgementFailed,
+    AcknowledgeType,
     Misconfigured,
     Rejected,
     Retriable,
@@ -20,7 +22,7 @@ from coordinator_protocol.methods import Method
 from tests.client.consumers import values
 from tests.client.fake_server import refuse
 from tests.client.fake_share import LOCK_MS, T0, ShareCluster
-from tests.client.test_share_consumer import poll_some
+from tests.client.test_share_consumer import Told, poll_some
 from tests.client.world import Fault
 
 
@@ -127,6 +129,22 @@ def test_a_lost_answer_to_an_acknowledgement_leaves_its_outcome_unknown(cluster:
     assert cluster.group.acks == [(0, 0, 1)]
 
 
+def test_an_unknown_outcome_of_one_partition_leaves_that_of_the_repetition_unknown(cluster: ShareCluster) -> None:
+    cluster.group.append(0, b"a")
+    consumer = cluster.member()
+    consumer.poll()
+    unknown = share.ShareAcknowledgeResponse(lock_duration_ms=LOCK_MS)
+    result = unknown.results.add(topic="t", topic_id=cluster.world.server.id_of("t"), partition=0)
+    refuse(result, Method.SHARE_ACKNOWLEDGE, ErrorCode.REQUEST_TIMED_OUT)
+    cluster.world.answer(Method.SHARE_ACKNOWLEDGE, unknown)
+    # It was done, and used up the epoch.
+    cluster.group.partitions[0].cells[0].state = "acknowledged"
+    cluster.group.session_epoch = (cluster.group.session_epoch or 0) + 1
+    error = consumer.commit()[T0]
+    assert isinstance(error, AcknowledgementFailed)
+    assert (error.code, error.error_class) == (ErrorCode.INVALID_RECORD_STATE, ErrorClass.UNKNOWN_OUTCOME)
+
+
 def test_a_server_that_is_away_for_long(cluster: ShareCluster) -> None:
     cluster.group.append(0, b"a")
     consumer = cluster.member()
@@ -152,6 +170,16 @@ def test_closing_gives_up_on_a_dead_server(cluster: ShareCluster) -> None:
     assert cluster.world.now_ms - started_ms <= 1_100
 
 
+def remake(cluster: ShareCluster) -> None:
+    """Create the deleted topic again, with one record."""
+    for partition in cluster.group.partitions:
+        partition.batches.clear()
+        partition.cells.clear()
+    cluster.world.server.topics["t"] = 2
+    cluster.group.give(0)
+    cluster.group.append(0, b"new")
+
+
 def test_the_acknowledgements_of_a_deleted_topic_fail_and_its_successor_is_read(cluster: ShareCluster) -> None:
     cluster.group.append(0, b"a")
     consumer = cluster.member()
@@ -160,14 +188,23 @@ def test_the_acknowledgements_of_a_deleted_topic_fail_and_its_successor_is_read(
     with pytest.raises(AcknowledgementFailed, match="t-0 0"):
         for _ in range(3):
             assert not consumer.poll(timeout_ms=1_000)
-    for partition in cluster.group.partitions:
-        partition.batches.clear()
-        partition.cells.clear()
-    cluster.world.server.topics["t"] = 2
-    cluster.group.give(0)
-    cluster.group.append(0, b"new")
+    remake(cluster)
     assert poll_some(consumer, 1) == [b"new"]
     assert consumer.commit() == {T0: None}
+
+
+def test_records_of_a_deleted_topic_are_not_taken_for_those_of_its_successor(cluster: ShareCluster) -> None:
+    """A renewal of the old record is refused, and the application still has it when the new record comes."""
+    cluster.group.append(0, b"a")
+    consumer, told = cluster.member(explicit=True), Told()
+    consumer.set_acknowledgement_commit_callback(told)
+    (record,) = consumer.poll()
+    consumer.acknowledge(record, AcknowledgeType.RENEW)
+    cluster.world.server.delete_topic("t")
+    cluster.world.call_after(2_000, lambda: remake(cluster))
+    assert values(consumer.poll(timeout_ms=10_000)) == [b"new"]
+    consumer.acknowledge(record, AcknowledgeType.RELEASE)
+    assert told.told == [({T0: [0]}, ErrorCode.UNKNOWN_TOPIC_ID)]
 
 
 def test_a_partition_that_is_not_there_does_not_make_it_spin(cluster: ShareCluster) -> None:

@@ -25,7 +25,7 @@ from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
 from tests.client.fake_streams import COUNTS, INTERVAL_MS, LINES, AsyncTaskDiary, StreamsCluster, TaskDiary, task
-from tests.client.world import Fault
+from tests.client.world import Fault, Held
 
 MISSING = group.STREAMS_STATUS_CODE_MISSING_SOURCE_TOPICS
 
@@ -214,6 +214,18 @@ def test_a_lost_membership_loses_the_tasks_and_the_member_joins_again(cluster: S
     assert cluster.group.member_id == first
 
 
+def test_lost_tasks_are_not_revoked_any_more(cluster: StreamsCluster) -> None:
+    cluster.group.give(active=[0, 1])
+    member = cluster.member()
+    settle(cluster, member)
+    cluster.group.give(active=[0])
+    cluster.world.pause(100)
+    cluster.group.remove()
+    cluster.world.pause(2 * INTERVAL_MS)
+    assert settle(cluster, member).active == active(0)
+    assert cluster.diary.told == [("assigned", [0, 1]), ("lost", [0, 1]), ("assigned", [0])]
+
+
 def test_after_a_lost_answer_everything_is_said_and_told_again(cluster: StreamsCluster) -> None:
     cluster.group.give(active=[0])
     member = cluster.member()
@@ -335,6 +347,18 @@ def test_an_application_is_stopped_by_one_member(cluster: StreamsCluster) -> Non
     member.shut_down_application()
     cluster.world.pause(100)
     assert [each.shutdown_application for each in cluster.beats()].count(True) == 1
+
+
+def test_a_stop_that_is_asked_for_during_a_heartbeat_comes_with_the_next(cluster: StreamsCluster) -> None:
+    on_its_way = Held()
+    cluster.world.answer(Method.STREAMS_GROUP_HEARTBEAT, on_its_way)
+    member = cluster.member()
+    member.poll(timeout_ms=100)
+    (join,) = cluster.beats()
+    member.shut_down_application()
+    on_its_way.give(cluster.group.heartbeat(join))
+    cluster.world.pause(100)
+    assert [each.shutdown_application for each in cluster.beats()[:2]] == [False, True]
 
 
 # Offsets

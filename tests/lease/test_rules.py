@@ -120,6 +120,18 @@ def test_after_a_lost_renewal_that_was_not_done_the_next_is_due_at_once(bucket: 
     assert state.valid_until_ms == 7_050 + 8_100
 
 
+def test_of_two_lost_renewals_the_one_that_was_done_counts(bucket: Bucket, held: LeaseState) -> None:
+    first = rules.next_request(held, 4_000)
+    assert isinstance(first, WriteLease)
+    state = rules.was_lost(rules.sending(held, first, 4_000), 4_500)
+    state = bucket.next(state, 4_550)
+    second = rules.next_request(state, 4_550)
+    assert isinstance(second, WriteLease)
+    bucket.put(second.lease)
+    state = rules.was_lost(rules.sending(state, second, 4_550), 6_000)
+    assert bucket.next(state, 6_050).valid_until_ms == 4_550 + 8_100
+
+
 def test_a_write_that_is_done_after_all_is_told_from_the_later_one(bucket: Bucket, held: LeaseState) -> None:
     """The first write has no answer, the look finds it not done, and it is done before the second."""
     first = rules.next_request(held, 4_000)

@@ -6,6 +6,7 @@ import msgspec
 
 from coordinator_runtime.slate.lease import LeaseState, Node, OwnerLease, was_read
 from coordinator_runtime.slate.standby import Standby, other_server, seen_again
+from coordinator_server.store_lease import address_at_listener
 
 TTL_MS = 9_000
 OWNER = Node(1, "run-a", "a:1")
@@ -52,3 +53,10 @@ def test_a_new_owner_names_the_former_one_until_another_server_waits() -> None:
 def test_an_earlier_run_of_the_owner_is_no_other_server() -> None:
     lease = was_read(LEASE, (OwnerLease(msgspec.structs.replace(OWNER, run="run-0"), 1, TTL_MS, 1), "tag"), 1_000)
     assert other_server(None, lease, 1_000) is None
+
+
+def test_listeners_of_two_servers_correspond_by_their_order() -> None:
+    me = msgspec.structs.replace(OWNER, kafka_addresses=("a:9092", "a:9093"))
+    assert address_at_listener(me, "a:9092", WAITS) == "b:9092"
+    assert address_at_listener(me, "a:9093", WAITS) is None, "the other server has one listener"
+    assert address_at_listener(me, "a:9094", WAITS) is None, "this server has no such listener"

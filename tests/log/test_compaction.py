@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode
@@ -17,7 +18,7 @@ from coordinator_runtime.worker import WorkerLost
 from partition_log.batch_checks import KEYS_HERE_MAX
 from partition_log.catalog.settings import SettingsChange
 from partition_log.catalog.state import TopicToAlter
-from partition_log.compaction import chunks, passes
+from partition_log.compaction import choice, chunks, passes
 from partition_log.compaction.holds import CompactionHolds
 from partition_log.compaction.payloads import TableLost
 from partition_log.compaction_rows import compaction_key, encode_compaction
@@ -300,6 +301,34 @@ def test_a_batch_that_cannot_be_decoded_stays_and_so_do_tombstones_behind_it() -
     assert [header.base_offset for header in log.headers()][:2] == [1, 3]
 
 
+def test_a_pass_that_goes_on_keeps_tombstones_behind_what_it_did_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch that cannot be decoded may hold the record of the tombstone, and is before the place of the crash."""
+    monkeypatch.setattr(chunks, "CHUNK_ROWS_MAX", 1)
+    resumed = 0
+    for stop in range(40):
+        log = written((b"k", b"1"))
+        alter(log, {"validate_payload": "header"})
+        assert log.driven.append(Batch(payload=b"no records", count=2)).error is None
+        log.end += 2
+        keys = [b"%d" % at for at in range(16)]
+        for content in [*((key, b"1") for key in keys[:8]), (b"k", None), *((key, b"1") for key in keys[8:])]:
+            log.write([content])
+        log.compact()
+        log.driven.clock.advance(2 * DAY_MS)
+        for content in a_key(16, b"z"):
+            log.write([content])
+        steps = log.driven.compaction.round()
+        for _ in range(stop):
+            next(steps, None)
+            log.driven.flush()
+        log.crash(1)
+        compaction = log.driven.head().compaction
+        resumed += compaction.is_under_way and 3 <= compaction.position <= 11
+        log.compact()
+        assert 11 in [header.base_offset for header in log.headers()]
+    assert resumed
+
+
 def test_damage_ends_a_pass_and_is_reported() -> None:
     log = written(*a_key(12))
     assert isinstance(log.driven.store, MemoryStore)
@@ -363,6 +392,15 @@ def test_the_ratio_of_a_topic_decides() -> None:
     alter(log, {"min_dirty_ratio": "0.1"})
     log.compact()
     assert len(log.seen(0, COMMITTED)) == 17
+
+
+def test_a_stretch_with_more_records_than_a_pass_takes_is_compacted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "KEYS_MAX", 3)
+    log = written(*a_key(12))
+    for first_left in (3, 7, 11):
+        log.compact()
+        assert [offset for offset, _ in log.seen(0, COMMITTED)] == [*range(first_left, 12)]
+    log.check()
 
 
 def test_an_index_does_not_grow_beside_a_log_that_does_not() -> None:
@@ -451,7 +489,8 @@ def test_a_transaction_that_is_not_complete_everywhere_holds_what_it_replaced() 
     assert entry.last_marker is not None
     placed = driven.catalog.place(TOPIC, b"", 0)
     this = UnfinishedTransaction(1, entry.coordinator_shard, entry.last_marker.csn, frozenset({ordinal, 99}))
-    for unfinished, held in (((), None), ((this,), 3)):
+    anywhere = replace(this, partitions=None)
+    for unfinished, held in (((), None), ((this,), 3), ((anywhere,), 3)):
         holds = CompactionHolds(driven.runtime, Unfinished(*unfinished), HeldOffsets({}))
         assert holds.held_from(placed) == held
     assert CompactionHolds(driven.runtime, Unfinished(this), HeldOffsets({ordinal: 1})).held_from(placed) == 1

@@ -148,6 +148,21 @@ def test_a_failed_store_is_told_to_each_call() -> None:
     assert desk.dispatcher.unanswered_calls == 0
 
 
+def test_an_answer_after_the_end_of_the_ownership_is_an_unknown_outcome() -> None:
+    """The store has the transactions; but a newer owner may have been asked about them meanwhile."""
+    desk = Desk()
+    is_owner = True
+    desk.dispatcher.gatekeeper.is_owner = lambda: is_owner
+    (early,), (late,) = desk.send("a"), desk.send("b")
+    desk.lane.ends[0].succeed(None)
+    is_owner = False
+    desk.lane.ends[1].succeed(None)
+    assert early.result() == b"a"
+    response = transaction_pb2.TransactResponse.FromString(late.result())
+    assert response.error_class == ErrorClass.UNKNOWN_OUTCOME
+    assert "is over: ask the new owner" in response.error_message
+
+
 def test_who_gave_up_is_not_answered_and_the_others_are() -> None:
     desk = Desk()
     gone, waiting = desk.send("a", "b")

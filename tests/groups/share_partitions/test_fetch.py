@@ -210,6 +210,18 @@ def test_a_fetch_waits_for_records_to_be_released() -> None:
     assert b.acquired(response_of(asked)) == {"t-0": [1]}
 
 
+def test_a_fetch_waits_for_room_in_flight() -> None:
+    world, (a, b) = reading("a", "b", partition_max_record_locks=100)
+    produce(world, 100, 1)
+    assert a.fetch(max_records=100) == {"t-0": [*range(100)]}
+    asked = b.fetching(max_wait_ms=10_000)
+    world.settle()
+    assert not asked.is_settled
+    a.acknowledge("t-0", (0, 0, ACCEPT))
+    world.settle()
+    assert b.acquired(response_of(asked)) == {"t-0": [100]}
+
+
 def test_a_fetch_gets_the_records_of_a_lock_that_expires() -> None:
     world, (a, b) = reading("a", "b")
     produce(world, 2)
@@ -392,6 +404,17 @@ def test_acknowledgements_for_a_deleted_topic_are_refused_in_its_one_result() ->
     assert result.acknowledge_error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert a.fetch() == {}
     assert not a.last.results
+
+
+def test_a_refusal_because_of_a_deleted_topic_waits_until_the_deletion_is_durable() -> None:
+    world, (a,) = reading("a", topics={"t": 1, "u": 1})
+    produce(world, 2)
+    assert a.fetch() == {"t-0": [0, 1]}
+    world.delete_topic("t")
+    asked = a.acknowledging({"t-0": [(0, 1, ACCEPT)]})
+    assert not asked.is_settled
+    world.settle()
+    assert [code(each) for each in asked.result().results] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_a_partition_of_a_deleted_topic_can_be_forgotten() -> None:

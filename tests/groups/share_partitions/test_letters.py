@@ -413,6 +413,20 @@ def test_more_letters_than_one_step_writes() -> None:
     assert office.ends == [(LetterEnd.WRITTEN, 500), (LetterEnd.WRITTEN, 500), (LetterEnd.WRITTEN, 200)]
 
 
+def test_letters_of_more_bytes_than_one_read_have_their_content() -> None:
+    office = Office()
+    identity = office.world.init_plain()
+    office.world.settle()
+    for at, letter in enumerate("abcd"):
+        office.world.produce(None, identity.result(), "t-0", [letter * 300_000], sequence=at)
+    office.world.settle()
+    assert office.member.fetch(max_bytes=4 << 20) == {"t-0": [0, 1, 2, 3]}
+    office.member.acknowledge("t-0", (0, 3, REJECT))
+    office.world.settle()
+    assert [(each.value or b"")[:1] for each in office.letters()] == [b"a", b"b", b"c", b"d"]
+    assert {end for end, _count in office.ends} == {LetterEnd.WRITTEN}
+
+
 def test_accepted_records_between_rejected_ones_have_none() -> None:
     office = Office(5)
     office.member.fetch()

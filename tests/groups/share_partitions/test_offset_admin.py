@@ -8,7 +8,7 @@ from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.errors import ErrorCode
 from tests.harness.group_world import group_world
 from tests.harness.groups import GROUP, OK, code
-from tests.harness.share_consumers import ACCEPT, REJECT, ShareConsumer, alter_shares, share_consumer
+from tests.harness.share_consumers import ACCEPT, REJECT, ShareConsumer, alter_shares, response_of, share_consumer
 from tests.harness.share_partitions import Shares
 from tests.harness.world import World
 
@@ -147,6 +147,20 @@ def test_what_is_deleted_begins_where_the_settings_say() -> None:
     assert b.fetch() == {"t-0": [*range(10)]}
     world.check_replay()
     world.check_stored()
+
+
+def test_what_is_deleted_begins_with_the_records_of_some_time_again() -> None:
+    world, a = read_group(auto_offset_reset="by_duration:PT30S")
+    for name, offsets in (("a", [*range(10)]), ("b", [10])):
+        consumer = a if name == "a" else share_consumer(world, name, "t")
+        asked = consumer.fetching(max_wait_ms=1_000)
+        world.settle()
+        assert consumer.acquired(response_of(asked)) == {"t-0": offsets}
+        consumer.member.leaves()
+        world.settle()
+        assert [code(each) for each in deleting(world, "t").topics] == [OK]
+        world.pass_time(40_000)
+        Shares(world, "t-0", GROUP).produce(1)
 
 
 def test_a_fetch_that_was_planned_before_an_offset_moved_acquires_nothing_of_it() -> None:

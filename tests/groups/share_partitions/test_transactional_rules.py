@@ -202,6 +202,16 @@ def test_an_abort_at_the_limit_archives() -> None:
     assert change.archived == (Archived(0, 2, ArchiveReason.DELIVERY_LIMIT, 1, LetterEnd.NO_TOPIC),)
 
 
+def test_each_record_keeps_the_terms_of_its_acquisition_in_a_transaction() -> None:
+    """The settings of the group changed between the acquisitions: a limit of one delivery, then a dead-letter topic."""
+    before = taken(fresh(), "a", 1)
+    for terms in (Terms(delivery_count_limit=1), Terms(delivery_count_limit=1, has_letters=True)):
+        before = taken(before, "a", 1, terms=terms)
+    change = rules.settle(held(before, "a", (0, 2, "1")).partition, marker(ABORT))
+    assert picture(change.partition) == "0: .1 x1 !1"
+    assert change.archived == (Archived(1, 2, ArchiveReason.DELIVERY_LIMIT, 1, LetterEnd.NO_TOPIC),)
+
+
 @pytest.mark.parametrize(
     "late",
     [

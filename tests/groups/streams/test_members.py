@@ -9,6 +9,7 @@ import pytest
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.features import STREAMS_GROUPS
+from group_coordinator.events import RebalanceCompleted
 from group_coordinator.members import MemberState
 from group_coordinator.streams.rules import check_epoch, is_repetition
 from group_coordinator.streams.state import Roles, StreamsAssignment, TaskId
@@ -133,6 +134,38 @@ def test_a_silent_member_loses_its_tasks_to_its_standby() -> None:
     streams.world.pass_time(20)
     assert (waiting.is_settled, streams.member_ids()) == (True, ["second"])
     assert second.active == tasks("0", *range(6)), "it hears of it at once, and needs no step between"
+
+
+def test_a_member_that_keeps_its_tasks_is_removed_after_a_restart_too() -> None:
+    streams = streams_groups(consumer_assignment_interval_ms=0)
+    first, second = streams.members("first", "second")
+    streams.runs(first)
+    second.joins()
+    first.beats()
+    streams.world.crash()
+    for _ in range(3):
+        streams.world.pass_time(REBALANCE_TIMEOUT_MS // 3)
+        first.beats()
+        second.beats()
+    assert streams.member_ids() == ["second"]
+
+
+def test_a_rebalance_lasts_from_its_first_change_until_every_member_has_its_tasks() -> None:
+    events: list[Any] = []
+
+    def listen(core: Any) -> None:
+        core.runtime.on_event = lambda event, _turn: events.append(event)
+
+    streams = streams_groups(on_assembled=listen, consumer_assignment_interval_ms=0)
+    first, second, third = streams.members("first", "second", "third")
+    streams.runs(first)
+    events.clear()
+    second.joins()
+    streams.world.pass_time(1_000)
+    third.joins()
+    streams.world.pass_time(1_000)
+    streams.settles(first, second, third)
+    assert [each.elapsed_ms for each in events if isinstance(each, RebalanceCompleted)] == [2_000]
 
 
 def test_a_static_member_keeps_its_tasks_while_it_is_away() -> None:

@@ -82,9 +82,6 @@ class KafkaWork:
             self._give_up(error.args[0])
             return ABORTED
         if not commits:
-            # An abort drops batches that wait to be repeated and may be stored. librdkafka 2.16 then gives their
-            # sequence numbers to the next transaction, whose batches count as repetitions, so they are lost.
-            producer.flush()
             tell(asks="abort")
             self._abort()
             return ABORTED

@@ -267,7 +267,7 @@ class LogCompaction:
         table = next(_table_numbers)
         yield from self._note_keys(log, compaction, table)
         retired = retired_below(compaction, self._runtime.clock.wall_ms(), log.terms.delete_retention_ms)
-        survivors = Survivors(0, compaction.position) if is_resumed else Survivors(retired, 0)
+        survivors = Survivors(0 if is_resumed else retired)
         index = LeftIndex(self._config)
         if is_resumed:
             yield from self._read_index(log, compaction.position, index)

@@ -80,11 +80,10 @@ def row_of(last_offset: int, row: bytes) -> CompactedRow:
 class Survivors:
     """Records of transactions that a pass has left, on its way over the log. They keep the markers behind them."""
 
-    def __init__(self, retired_below: int, seen_from: int) -> None:
-        """`retired_below`: offset before which markers and tombstones are retired. `seen_from`: first offset that this
-        pass goes over itself. Of records before it, the pass does not know if they are left."""
+    def __init__(self, retired_below: int) -> None:
+        """`retired_below`: offset before which markers and tombstones are retired; 0 if this pass does not go over the
+        whole log, and so cannot know what is left of it."""
         self.retired_below = retired_below
-        self._seen_from = seen_from
         self._last_offsets: dict[int, int] = {}
         """Last offset of a batch with records by producer, until the marker of its transaction."""
 
@@ -103,9 +102,7 @@ class Survivors:
         last_offset = self._last_offsets.pop(producer_id, NO_OFFSET)
         if offset >= self.retired_below:
             return True
-        if marker.first_offset == NO_OFFSET:
-            return False
-        return marker.first_offset < self._seen_from or last_offset >= marker.first_offset
+        return marker.first_offset != NO_OFFSET and last_offset >= marker.first_offset
 
 
 def row_left(row: CompactedRow, batch_left: bytes, *, keeps_marker: bool) -> bytes | None:

@@ -1,7 +1,7 @@
 """Ledgers: committed files that count what was judged, with an entry for each state of the judged code.
 
 An entry is of the commit at which its count began. It stands for every later commit that has the same code, byte for
-byte, in the judged folders: a change of a page, of another test or of the ledger itself lets it stand.
+byte, in the judged folders: a change of a page, of another test or of the version's name lets it stand.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from coordinator_runtime.running_version import PRODUCT, CommitUnknown, commit_o
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 PACKAGES: Final = tuple(path for path in PRODUCT if (ROOT / path).is_dir())
 """Folders of the product."""
+_VERSION: Final = "coordinator_protocol/version.py"
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
 
 
 def digest_of(folders: Sequence[str], root: Path = ROOT) -> str:
-    """Return the digest of all Python code in some folders, as it lies there."""
+    """Return the digest of all Python code in some folders, as it lies there, but for the name of the version."""
     digest = hashlib.sha256()
-    for file in sorted(file for folder in folders for file in (root / folder).rglob("*.py")):
+    for file in sorted({file for folder in folders for file in (root / folder).rglob("*.py")} - {root / _VERSION}):
         code = file.read_bytes()
         digest.update(f"{file.relative_to(root).as_posix()} {len(code)}\n".encode() + code)
     return digest.hexdigest()

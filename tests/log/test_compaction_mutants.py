@@ -39,7 +39,7 @@ def markers_go_before_their_records(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_resumed_pass_trusts_what_it_did_not_see(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(passes, "Survivors", lambda _below, _seen: Survivors(10**9, 0))
+    patch.setattr(passes, "Survivors", lambda _below: Survivors(10**9))
 
 
 def totals_before_a_chunk_stay(patch: pytest.MonkeyPatch) -> None:

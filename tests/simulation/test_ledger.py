@@ -79,6 +79,21 @@ def test_a_digest_is_of_code_and_of_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "rules/ledger.json").write_text("[]")
     (tmp_path / "page.py").write_text("")
     assert digest_of(["rules"], tmp_path) == before
+
+
+def test_a_digest_is_the_same_for_the_commit_of_a_release(tmp_path: Path) -> None:
+    version = tmp_path / "coordinator_protocol/version.py"
+    version.parent.mkdir()
+    (version.parent / "errors.py").write_text("NONE = 0")
+    without = digest_of(["coordinator_protocol"], tmp_path)
+    version.write_text('BASE = "1.1.0"')
+    assert digest_of(["coordinator_protocol"], tmp_path) == without
+
+
+def test_other_code_has_another_digest(tmp_path: Path) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules/one.py").write_text("limit = 1")
+    before = digest_of(["rules"], tmp_path)
     (tmp_path / "rules/one.py").write_text("limit = 2")
     assert digest_of(["rules"], tmp_path) != before
 

@@ -10,7 +10,7 @@ while.
 from __future__ import annotations
 
 import os
-import time
+import time  # noqa: TID251  processor time, and the time of a process of its own
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final

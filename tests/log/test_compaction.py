@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +13,9 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.features import COMPACTED_LOGS, FEATURES_KEY
+from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import UnfinishedTransaction
-from coordinator_runtime.store import CommitGroup, Family
+from coordinator_runtime.store import CommitGroup, Family, StoreReads
 from coordinator_runtime.worker import WorkerLost
 from partition_log.batch_checks import KEYS_HERE_MAX
 from partition_log.catalog.settings import SettingsChange
@@ -33,6 +35,7 @@ from txnctl.stopped.store_verify import verify_store
 
 pytest.importorskip("pyarrow")
 
+T = TypeVar("T")
 WRITTEN = (Encoding.RECORDS_V1, Encoding.ARROW_V1, Encoding.KAFKA_V2)
 
 keys = st.sampled_from([b"a", b"b", b"c", b"d"])
@@ -327,6 +330,44 @@ def test_a_pass_that_goes_on_keeps_tombstones_behind_what_it_did_not_see(monkeyp
         log.compact()
         assert 11 in [header.base_offset for header in log.headers()]
     assert resumed
+
+
+class HeldReader:
+    """A reader whose jobs run when a test says so."""
+
+    is_apart: Final = True
+
+    def __init__(self, store: StoreReads) -> None:
+        self._store = store
+        self._waiting: list[Callable[[], None]] = []
+
+    def read(self, job: Callable[[StoreReads], T]) -> Pending[T]:
+        reply: Pending[T] = Pending()
+        self._waiting.append(lambda: reply.succeed(job(self._store)))
+        return reply
+
+    def answer(self) -> bool:
+        """Run what waits. False if nothing did."""
+        waiting, self._waiting = self._waiting, []
+        for run in waiting:
+            run()
+        return bool(waiting)
+
+
+def test_a_pass_goes_on_if_the_log_start_moves_while_a_thread_reads() -> None:
+    for answers_before in range(12):
+        log, answers = written(*a_key(16)), 0
+        log.driven.reader = reader = HeldReader(log.driven.store)
+        for _step in log.driven.compaction.round():
+            if answers == answers_before:
+                assert delete(log.driven, 6).error is None
+                log.driven.remove()
+            answers += reader.answer()
+            log.driven.flush()
+        assert answers > answers_before
+        assert log.driven.head().compaction.clean_to == 12
+        assert not log.driven.told
+        log.check()
 
 
 def test_damage_ends_a_pass_and_is_reported() -> None:

@@ -185,6 +185,18 @@ def test_a_static_member_keeps_its_tasks_while_it_is_away() -> None:
     assert code(first.beats(3, instance_id="i1")) is ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_a_static_member_of_the_same_process_has_its_tasks_at_once() -> None:
+    streams = streams_groups()
+    first = streams.member("first", process_id="p1", settings={"instance_id": "i1"})
+    other = streams.member("other")
+    streams.runs(first, other)
+    kept = first.active
+    first.beats(-2, instance_id="i1")
+    again = streams.member("second life", process_id="p1", settings={"instance_id": "i1"})
+    assert code(again.joins()) is OK
+    assert again.active == kept
+
+
 def test_who_is_away_for_too_long_is_gone() -> None:
     streams = streams_groups()
     first = streams.member("first", settings={"instance_id": "i1"})

@@ -12,6 +12,8 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 .PHONY: kafka-clients kafka-messages help demo demo-streaming demo-secure ops ops-files test test-long fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs screenshots stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
+# For a third of their time tests wait, for processes and clocks: half as many more run at once as there are cores.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN) && echo $$((cores + cores / 2)))
 # The tests start hundreds of processes, which compile every module anew where Python may not write what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 

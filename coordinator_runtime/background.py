@@ -10,14 +10,15 @@ while.
 from __future__ import annotations
 
 import os
-import time  # noqa: TID251  processor time, and the time of a process of its own
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-WAIT_SECONDS_MAX: Final = 1.0
+from coordinator_runtime.clock import Clock, SystemClock, processor_ms
+
+WAIT_MS_MAX: Final = 1_000
 """Longest wait of a computation at the low priority."""
-ORDINARY_SECONDS: Final = 10.0
+ORDINARY_MS: Final = 10_000
 """Time at the usual priority after a longer wait."""
 
 
@@ -35,26 +36,26 @@ class BackgroundPriority:
     def __init__(
         self,
         set_idle: Callable[[bool], None] = set_idle,
-        now_seconds: Callable[[], float] = time.monotonic,
-        used_seconds: Callable[[], float] = time.thread_time,
+        clock: Clock | None = None,
+        used_ms: Callable[[], int] = processor_ms,
     ) -> None:
-        """`used_seconds` is the processor time of the thread."""
+        """`used_ms` returns the processor time of the thread."""
         self._set_idle = set_idle
-        self._now_seconds = now_seconds
-        self._used_seconds = used_seconds
-        self._ordinary_until_seconds = now_seconds()
+        self._clock = clock if clock is not None else SystemClock()
+        self._used_ms = used_ms
+        self._ordinary_until_ms = self._clock.monotonic_ms()
         self._is_idle = False
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Compute the block at the priority that is due."""
-        began, used_before = self._now_seconds(), self._used_seconds()
-        is_idle = began >= self._ordinary_until_seconds
+        began_ms, used_before_ms = self._clock.monotonic_ms(), self._used_ms()
+        is_idle = began_ms >= self._ordinary_until_ms
         if is_idle != self._is_idle:
             self._set_idle(is_idle)
             self._is_idle = is_idle
         yield
-        ended = self._now_seconds()
-        waited = ended - began - (self._used_seconds() - used_before)
-        if waited > WAIT_SECONDS_MAX:
-            self._ordinary_until_seconds = ended + ORDINARY_SECONDS
+        ended_ms = self._clock.monotonic_ms()
+        waited_ms = ended_ms - began_ms - (self._used_ms() - used_before_ms)
+        if waited_ms > WAIT_MS_MAX:
+            self._ordinary_until_ms = ended_ms + ORDINARY_MS

@@ -53,6 +53,11 @@ class SystemClock:
         return time.monotonic_ns() // 1_000
 
 
+def processor_ms() -> int:
+    """Return the processor time that the calling thread has used (ms)."""
+    return time.thread_time_ns() // 1_000_000
+
+
 class _Armed(Struct, frozen=True):
     generation: int
     deadline_ms: int

@@ -72,7 +72,7 @@ def _decide_look(shard: GroupShard, turn: Turn, *, group_id: str, cause: str, mu
     topology, epochs = group.topology, group.epochs
     wishes = wishes_of(shard, group_id)
     configured = configure(topology, shard.topics.shape)
-    hashed = _basis_hash(shard, group, wishes)
+    hashed = _basis_hash(shard, group, wishes, is_ready=configured.is_ready)
     seen = records.StreamsTopicsLooked(group_id, TopologyLook(turn.now_ms, configured, wishes))
     validated = topology.epoch if configured.is_ready else -1
     looked = Decision(records=(Record(shard.key, seen, cause),))
@@ -98,9 +98,10 @@ def _status(configured: Configured | None) -> object:
     return None if configured is None else configured.status
 
 
-def _basis_hash(shard: GroupShard, group: StreamsGroup, wishes: Wishes) -> int:
-    """Return a 64-bit hash that changes with the topics, the epoch of the topology and the settings."""
-    shapes = shapes_of(group.topology.topics(), shard.topics)
+def _basis_hash(shard: GroupShard, group: StreamsGroup, wishes: Wishes, *, is_ready: bool) -> int:
+    """Return a 64-bit hash that changes with the topics, the epoch of the topology and the settings. As long as topics
+    are missing, all targets are empty, whichever of them are there."""
+    shapes = shapes_of(group.topology.topics() if is_ready else (), shard.topics)
     basis = f"{metadata_hash(shapes)} {group.topology.epoch} {' '.join(map(str, wishes))}"
     return int.from_bytes(blake2b(basis.encode(), digest_size=8).digest(), "big")
 

@@ -339,8 +339,6 @@ class LogCompaction:
             if self._reader.is_apart:
                 yield read
                 self._check_goes_on(log)
-                if log.shard.log_start_to_be(log.ordinal) > at:
-                    continue
             found = yield from awaited(read)
             if found is None:
                 raise PassStopped("the index ends before the pass")

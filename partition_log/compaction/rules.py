@@ -81,8 +81,8 @@ class Survivors:
     """Records of transactions that a pass has left, on its way over the log. They keep the markers behind them."""
 
     def __init__(self, retired_below: int) -> None:
-        """`retired_below`: offset before which markers and tombstones are retired; 0 if this pass does not go over the
-        whole log, and so cannot know what is left of it."""
+        """`retired_below`: offset before which markers and tombstones are retired. It is 0 for a pass that goes on
+        after a crash."""
         self.retired_below = retired_below
         self._last_offsets: dict[int, int] = {}
         """Last offset of a batch with records by producer, until the marker of its transaction."""

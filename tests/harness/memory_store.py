@@ -65,7 +65,7 @@ class _SortedFamily:
         return self.name is Family.LOG and (is_long or self.damage.get(key) is Damage.VALUE)
 
     def read(self, key: bytes, value: bytes, *, is_verified: bool = True) -> bytes:
-        """What a reader gets of a value that is there. Raises StoreDamaged, StoreUnreadable."""
+        """Return what a reader gets for a stored value. Raises StoreDamaged, StoreUnreadable."""
         if not self.damage:
             return value
         match self.damage.get(key):

@@ -7,52 +7,54 @@ import os
 import pytest
 
 from coordinator_runtime import background
-from coordinator_runtime.background import ORDINARY_SECONDS, WAIT_SECONDS_MAX, BackgroundPriority
+from coordinator_runtime.background import ORDINARY_MS, WAIT_MS_MAX, BackgroundPriority
+from tests.harness.manual_clock import ManualClock
 
 
 class Machine:
-    """A thread with its clocks, and the priority that it has."""
+    """A thread with its clocks, and the priorities that it asked for."""
 
     def __init__(self) -> None:
-        self.now = 100.0
-        self.used = 3.0
+        self.clock = ManualClock()
+        self.used_ms = 3_000
         self.asked: list[bool] = []
-        self.priority = BackgroundPriority(self.asked.append, lambda: self.now, lambda: self.used)
+        self.priority = BackgroundPriority(self.asked.append, self.clock, lambda: self.used_ms)
 
-    def compute(self, used: float, waited: float = 0.0) -> None:
+    def compute(self, used_ms: int, waited_ms: int = 0) -> None:
         with self.priority.applied():
-            self.now += used + waited
-            self.used += used
+            self.clock.advance(used_ms + waited_ms)
+            self.used_ms += used_ms
 
 
 def test_the_priority_is_changed_once_for_many_computations() -> None:
     machine = Machine()
     for _ in range(3):
-        machine.compute(used=5)
+        machine.compute(5_000)
     assert machine.asked == [True]
 
 
 def test_a_long_wait_makes_it_ordinary_for_a_while() -> None:
     machine = Machine()
-    machine.compute(used=0.1, waited=WAIT_SECONDS_MAX + 0.1)
-    machine.compute(used=ORDINARY_SECONDS / 2)
-    machine.compute(used=ORDINARY_SECONDS / 2)
-    machine.compute(used=0.1)
+    machine.compute(100, waited_ms=WAIT_MS_MAX + 1)
+    machine.compute(ORDINARY_MS - 1)
+    machine.compute(1)
+    assert machine.asked == [True, False]
+    machine.compute(100)
     assert machine.asked == [True, False, True]
 
 
 def test_a_long_wait_as_an_ordinary_thread_lets_it_stay_one() -> None:
     machine = Machine()
-    machine.compute(used=0.1, waited=2 * WAIT_SECONDS_MAX)
-    machine.compute(used=0.1, waited=ORDINARY_SECONDS)
-    machine.compute(used=0.1)
+    machine.compute(100, waited_ms=WAIT_MS_MAX + 1)
+    machine.compute(100, waited_ms=ORDINARY_MS)
+    machine.compute(100)
     assert machine.asked == [True, False]
 
 
 def test_short_waits_are_the_price_of_the_low_priority() -> None:
     machine = Machine()
     for _ in range(3):
-        machine.compute(used=0.1, waited=WAIT_SECONDS_MAX - 0.1)
+        machine.compute(100, waited_ms=WAIT_MS_MAX)
     assert machine.asked == [True]
 
 

@@ -28,6 +28,13 @@ def test_they_are_there_when_the_first_member_is_answered() -> None:
     assert member.active == tasks("0", *range(6)) | tasks("1", *range(6))
 
 
+def test_the_group_gets_one_epoch_for_all_of_them() -> None:
+    streams = streams_groups()
+    streams.member().joins(WORDS)
+    # One for the member, and one for the topics.
+    assert streams.epoch() == 3
+
+
 def test_who_may_not_create_topics_is_told_so() -> None:
     authorizer = NoCreator()
     streams = streams_groups(authorizer=authorizer)

@@ -177,7 +177,7 @@ class BatchChecks:
         key is refused with INVALID_RECORD, too."""
         offsetless, check = self._take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=may_wait)
         if needs_keys:
-            check = self._check_keys(header, payload, check, may_wait=may_wait)
+            check = self._check_keys(header, payload, check, is_counted=validates_payload, may_wait=may_wait)
         if header.encoding is not _KAFKA or self._features.has(KAFKA_BATCHES):
             return offsetless, check
         if not may_wait:
@@ -236,10 +236,10 @@ class BatchChecks:
         return offsetless, None
 
     def _check_keys(
-        self, header: BatchHeader, payload: bytes, check: Pending[None] | None, *, may_wait: bool
+        self, header: BatchHeader, payload: bytes, check: Pending[None] | None, *, is_counted: bool, may_wait: bool
     ) -> Pending[None] | None:
-        """Check that every record has a key, after any other check."""
-        is_small = header.record_count <= KEYS_HERE_MAX and len(payload) <= PLAIN_HERE_BYTES_MAX
+        """Check that every record has a key, after any other check. `is_counted`: the count of the header is right."""
+        is_small = is_counted and header.record_count <= KEYS_HERE_MAX and len(payload) <= PLAIN_HERE_BYTES_MAX
         if check is None and is_small and header.compression is _PLAIN:
             keyless = keyless_records(unread(header, payload))
             if keyless is not None:

@@ -487,6 +487,16 @@ def test_a_record_without_a_key_is_refused(encoding: Encoding, compression: Comp
 
 
 @pytest.mark.parametrize("encoding", WRITTEN)
+def test_keys_of_batches_that_nobody_counts_are_looked_for_by_the_worker(encoding: Encoding) -> None:
+    """A megabyte of small records would hold up the loop, whatever the header says."""
+    log = CompactingLog()
+    alter(log, {"validate_payload": "header"})
+    log.write([(b"k", b"1")], encoding=encoding)
+    assert log.driven.worker.done_count == 1
+    assert code(log.send([(None, b"2")], encoding=encoding)) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("encoding", WRITTEN)
 def test_a_usual_commit_of_a_changelog_does_not_wait_for_the_worker(encoding: Encoding) -> None:
     log = CompactingLog()
     log.write([(b"k%d" % at, b"1") for at in range(KEYS_HERE_MAX)], encoding=encoding)

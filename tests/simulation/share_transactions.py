@@ -112,7 +112,7 @@ class WorkerTransactions:
             for place, other in others.items():
                 shard = self._around.shard(place[0])
                 hold = Hold(self.transactional_id, until_ms, shard)
-                self._around.book.wait(place, hold, other, self._around.now_ms())
+                self._around.book.wait(place, hold, self._around.standing(place, other), self._around.now_ms())
 
         self._ask(called(lambda: self._around.world.inside.core.groups.txn_shares.acknowledge(command, ANYBODY)), heard)
 

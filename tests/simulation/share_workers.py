@@ -107,15 +107,16 @@ class ShareWorkers:
         return found
 
     def note_done(self, partition: str, outcomes: dict[int, int], foreign: dict[Place, Hold | None]) -> None:
-        """The outcomes were acknowledged. `foreign`: holds of others when they were asked for. They do not matter for a
-        record that was removed: its acknowledgement is passed over."""
+        """The outcomes were acknowledged. `foreign`: holds of others when they were asked for."""
         for offset, kind in outcomes.items():
             if kind != RELEASE:
                 place, how = (partition, offset), "accepted" if kind == ACCEPT else "rejected"
-                other = foreign.get(place)
-                if other is not None and offset < self._log_start(partition):
-                    other = None
-                self.book.finish(place, how, other, self.now_ms())
+                self.book.finish(place, how, self.standing(place, foreign.get(place)), self.now_ms())
+
+    def standing(self, place: Place, foreign: Hold | None) -> Hold | None:
+        """Return the hold of another worker if it forbids an acknowledgement. That of a removed record is passed over."""
+        partition, offset = place
+        return None if foreign is None or offset < self._log_start(partition) else foreign
 
     def hearing_of(self, archived: Callable[[ShareKey, Archived], Any]) -> Callable[[ShareKey, Archived], Any]:
         """A function that also notes what is given up. A worker with a lost answer does not hear of it."""

@@ -52,7 +52,7 @@ from partition_log.stretches import stretches
 PARTITIONS_PER_STEP: Final = 16
 """Partitions that are looked at in one turn. Each costs a few seeks of some 20 us, and the headers of one stretch."""
 ENTRIES_PER_STEP: Final = 256
-BYTES_PER_STEP: Final = 128 << 10
+BYTES_PER_STEP: Final = 64 << 10
 """A step reads rows until they are this large together: a megabyte takes the loop 0.7 ms."""
 DAMAGE_PAUSE_MS: Final = 3_600_000
 """Pause before a log in which damage was met is looked at again."""

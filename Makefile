@@ -36,7 +36,7 @@ demo-secure: ## Write the flights with security on, show the refusals, lose the 
 
 # Both runs wait for processes now and then, so they share the cores. The result of the shorter one is shown at the end.
 # Not by $(MAKE), which `make -n` would run. The trap ends the shorter one on Ctrl-C, which jobs in the background ignore.
-test: venv ## Run the tests that every change must pass: all but the long ones, and `make lowest`, nine minutes on two idle cores
+test: venv ## Run the tests that every change must pass: all but the long ones, and `make lowest`, eight minutes on two idle cores
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@mkdir -p .cache

@@ -133,7 +133,8 @@ class Config(GroupsConfig):
     """Pause between two searches for a log to be compacted. Too small: processor time. Too large: old records."""
 
     compaction_bytes_per_second: NotNegative = 16 << 20
-    """Bytes that compaction reads in a second; 0 for no limit. Too small: logs grow. Too large: commits beside it take longer."""
+    """Bytes that compaction reads in a second; 0 for no limit. Too small: logs grow. Too large: commits beside it take
+    longer."""
 
     history_retention_ms: KeptLimit = HISTORY_RETENTION_MS
     """Retention time of the history of transactions and groups; -1 for no limit. The newest step of each shard is

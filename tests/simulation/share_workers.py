@@ -114,7 +114,7 @@ class ShareWorkers:
                 self.book.finish(place, how, self.standing(place, foreign.get(place)), self.now_ms())
 
     def standing(self, place: Place, foreign: Hold | None) -> Hold | None:
-        """Return the hold of another worker if it forbids an acknowledgement. That of a removed record is passed over."""
+        """Return the hold of another worker that forbids an acknowledgement. One of a removed record is passed over."""
         partition, offset = place
         return None if foreign is None or offset < self._log_start(partition) else foreign
 

@@ -17,7 +17,7 @@ from tests.kafka_front.storm_history import check_again
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What happened in a round."""
+    """Outcome of a round."""
 
     kills: Mapping[str, int]
     """Number of kills by kind of process, with the exit status."""

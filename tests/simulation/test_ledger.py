@@ -44,7 +44,7 @@ def test_seeds_of_other_code_are_counted_apart(tmp_path: Path) -> None:
 
 
 def test_all_test_code_that_a_seed_runs_is_judged() -> None:
-    """Where a module imports another one of the tests, that one lies in a judged folder, too."""
+    """Modules of the tests that they import lie in judged folders, too."""
     seen, todo = set[str](), ["tests.simulation.ledger"]
     while todo:
         name = todo.pop()

@@ -34,7 +34,10 @@ from coordinator_server.addresses import Address, NodeAddress
 from coordinator_server.backups import ServerBackups
 from coordinator_server.compiled import fastest_examine_batch
 from coordinator_server.conversion import RecordsConverter
-from coordinator_server.events import EventObserver, GroupObserver
+from coordinator_server.events.groups import GroupObserver
+from coordinator_server.events.observer import EventObserver
+from coordinator_server.events.recent import RecentEvents
+from coordinator_server.events.shards import ShardObserver, log_control
 from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatcher
 from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
 from coordinator_server.grpc_front.wire.servicers import fast_methods, servicers
@@ -47,10 +50,8 @@ from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.topic_sizes import TopicSizes
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.observed import ServerObserved
-from coordinator_server.recent_events import RecentEvents
 from coordinator_server.security.audit import AuditLog, write_line
 from coordinator_server.settings.config import Config
-from coordinator_server.shard_events import ShardObserver, log_control
 from coordinator_server.tracing import TracedKeeper, TraceExporter, Traces, open_provider
 from coordinator_server.traffic.admission import Admission
 from coordinator_server.traffic.answer_bytes import AnswerBytes

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator_core.observed import NotedEvent, QuotaUse, Rates, Setting
+from coordinator_server.events.recent import RecentEvents
 from coordinator_server.metrics.history import RateMemory
-from coordinator_server.recent_events import RecentEvents
 from coordinator_server.settings.config import Config
 from coordinator_server.traffic.quotas.budgets import Budgets
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordinator_server.events import SLOW_COMMIT_MS, SLOW_REBALANCE_MS
+from coordinator_server.events.groups import SLOW_REBALANCE_MS
+from coordinator_server.events.observer import SLOW_COMMIT_MS
 from coordinator_server.metrics.families import FAMILIES, MetricFamily
 from coordinator_server.metrics.probe import PROBE_FAMILIES
 

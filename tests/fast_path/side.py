@@ -25,6 +25,7 @@ from coordinator_runtime.store import CommitGroup, Store
 from coordinator_server.addresses import NodeAddress
 from coordinator_server.build import METHODS_OF, SERVICES, observe
 from coordinator_server.calls import Unanswered
+from coordinator_server.events.recent import RecentEvents
 from coordinator_server.grpc_front.session import Session, SessionLimits
 from coordinator_server.grpc_front.wire.servicers import fast_methods, servicers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
@@ -32,7 +33,6 @@ from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.readings import ServerNumbers
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
-from coordinator_server.recent_events import RecentEvents
 from coordinator_server.security.audit import AuditLog
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from partition_log.records import PartitionGrew

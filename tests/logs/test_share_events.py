@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from coordinator_runtime.decision import Turn
+from coordinator_server.events.shares import share_tellers
 from coordinator_server.logs import LogFormat
 from coordinator_server.metrics.shares import ShareNumbers
-from coordinator_server.share_events import share_tellers
 from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.events import LettersDelayed, LettersDropped, RecordsArchived
 from tests.logs.lines import Lines

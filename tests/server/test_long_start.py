@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from coordinator_runtime.decision import Coordinator, Shard, ShardKey
 from coordinator_runtime.loader import ShardLoaded
-from coordinator_server.shard_events import ShardObserver
+from coordinator_server.events.shards import ShardObserver
 
 
 class UncountedNumbers:

@@ -8,7 +8,7 @@ import json
 from coordinator_client import Admin, AsyncAdmin, TopicPartition
 from coordinator_client.producer.producer import Producer
 from coordinator_core.partition_list import ANSWERED_MAX
-from coordinator_server.recent_events import FACT_LENGTH_MAX, RecentEvents
+from coordinator_server.events.recent import FACT_LENGTH_MAX, RecentEvents
 from tests.harness.in_process import in_process_server
 from tests.harness.manual_clock import ManualClock
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from bench.processes import pause, resume
 from bench.programs import begin, load_command, output_of, run_of_output
 from bench.results import CannotRun, Run
 from bench.scale import Scale
@@ -26,6 +28,8 @@ PARTITIONS: Final = 3
 WITH_FRONT: Final = ("--set", "kafka_listen=127.0.0.1:0")
 """Arguments of a server of ours that speaks Kafka's protocol beside gRPC."""
 _WARM_UP_PRODUCERS: Final = 64
+_SETTLE_S: Final = 1.0
+"""Time that a resumed server gets for what was due meanwhile."""
 
 T = TypeVar("T")
 
@@ -34,8 +38,8 @@ T = TypeVar("T")
 class Arena:
     """Servers that cases measure on.
 
-    A shared server runs from its first use to the end, because a broker needs a while to become fast. An idle one takes
-    3 to 4 % of a processor, which counts against us."""
+    A shared server lives from its first use to the end, because a broker needs a while to become fast. Asking for it
+    pauses the others until they are asked for, because an idle broker takes 3 to 4 % of a processor."""
 
     directory: Path
     """Directory of everything that is written."""
@@ -53,6 +57,8 @@ class Arena:
     _brokers: dict[str, Broker] = field(default_factory=dict, init=False)
     _toolchain: Toolchain | CannotRun | None = field(default=None, init=False)
     _prepared: dict[tuple[str, str], object] = field(default_factory=dict, init=False)
+    _paused: set[int] = field(default_factory=set, init=False)
+    """Processes of shared servers that are not measured now."""
     _scratch_count: int = field(default=0, init=False)
 
     def own(self) -> OwnServer:
@@ -61,6 +67,7 @@ class Arena:
             self._own = self.new_own("ours")
             self._own.start()
             create_topic(self._own, TOPIC)
+        self._let_run(self._own)
         return self._own
 
     def new_own(self, name: str, arguments: Sequence[str] = ()) -> OwnServer:
@@ -73,14 +80,16 @@ class Arena:
             self._own_with_front = self.new_own("front", WITH_FRONT)
             self._own_with_front.start()
             create_topic(self._own_with_front, TOPIC)
+        self._let_run(self._own_with_front)
         return self._own_with_front
 
     def front(self) -> Front:
         """Return that server as Kafka's clients see it. Raises: CannotRun, LoadFailed."""
         from bench.kafka.kafka_server import Front
 
+        server = self.own_with_front()
         if self._front is None:
-            self._front = Front(self.toolchain(), self.own_with_front())
+            self._front = Front(self.toolchain(), server)
         return self._front
 
     def broker(self, profile: Profile) -> Broker:
@@ -89,11 +98,13 @@ class Arena:
         if known is None:
             known = self.new_broker(profile)
             self.say(f"starting Kafka ({profile.name}) and warming it up for {self.scale.broker_warm_up_s:.0f} s")
+            self._pause_all()
             known.start()
             self._brokers[profile.name] = known
             known.create_topic(TOPIC)
             settings = {"topic": TOPIC, "bytes": 1_024, "committed": True, "producers": _WARM_UP_PRODUCERS}
             known.load("transactions", **settings, warm_up=0, measured=self.scale.broker_warm_up_s)
+        self._let_run(known)
         return known
 
     def new_broker(self, profile: Profile) -> Broker:
@@ -155,8 +166,25 @@ class Arena:
         command, environment = load_command(program, {**of_server(server), **settings})
         return begin(command, environment)
 
+    def _let_run(self, server: Broker | OwnServer) -> None:
+        """Pause the other shared servers, and resume this one."""
+        is_paused = server.process_id in self._paused
+        self._pause_all(server.process_id)
+        if is_paused:
+            resume(server.process_id)
+            self._paused.remove(server.process_id)
+            time.sleep(_SETTLE_S)
+
+    def _pause_all(self, but: int | None = None) -> None:
+        shared = [self._own, self._own_with_front, *self._brokers.values()]
+        for process_id in {server.process_id for server in shared if server is not None} - self._paused - {but}:
+            pause(process_id)
+            self._paused.add(process_id)
+
     def close(self) -> None:
         """End every shared server."""
+        for process_id in self._paused:
+            resume(process_id)
         for server in (self._own, self._own_with_front):
             if server is not None:
                 server.stop()

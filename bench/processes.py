@@ -1,6 +1,6 @@
 """Processor time and memory of processes, from the kernel. Linux only; elsewhere the columns stay empty.
 
-Also has the end of a program together with its child processes."""
+Also ends and pauses a program together with its child processes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def end_in_order_on_sigterm() -> None:
     started."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pause(process_id: int) -> None:
+    """Stop a process that leads a group, together with its children, until `resume`."""
+    os.killpg(process_id, signal.SIGSTOP)
+
+
+def resume(process_id: int) -> None:
+    """Let a paused process go on, together with its children."""
+    os.killpg(process_id, signal.SIGCONT)
 
 
 def processor_seconds(process_id: int) -> float | None:

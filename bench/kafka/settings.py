@@ -40,11 +40,13 @@ ONE_NODE: Final = MappingProxyType(
         "share.coordinator.state.topic.min.isr": "1",
         "default.replication.factor": "1",
         "min.insync.replicas": "1",
+        # A broker that is paused while others are measured must not be fenced by itself.
+        "broker.session.timeout.ms": "3600000",
         "message.max.bytes": "10485760",
         "socket.request.max.bytes": "104857600",
     }
 )
-"""Settings for a single broker, and for batches of 1 MiB."""
+"""Settings for a single broker that may be paused, and for batches of 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

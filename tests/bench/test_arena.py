@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -13,7 +15,9 @@ from bench.registry import CASES
 from bench.results import CannotRun, Side
 from bench.runner import measure
 from bench.scale import FULL
+from bench.server import OwnServer
 from tests.bench.fakes import arena
+from tests.harness.patience import looks
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -30,6 +34,38 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(folder))
     return folder
+
+
+class Sleeper(OwnServer):
+    """A process in place of a server."""
+
+    def launch(self) -> int:
+        self._process = subprocess.Popen(["sleep", "600"], process_group=0)
+        return 0
+
+
+@pytest.fixture
+def sleepers(tmp_path: Path) -> Iterator[list[OwnServer]]:
+    """Two processes in place of the shared servers."""
+    made: list[OwnServer] = [Sleeper(tmp_path), Sleeper(tmp_path)]
+    for server in made:
+        server.launch()
+    yield made
+    for server in made:
+        server.kill()
+
+
+def is_paused(server: OwnServer) -> bool:
+    """Return whether a signal has stopped the server's process."""
+    state = Path(f"/proc/{server.process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "T"
+
+
+def await_states(servers: list[OwnServer], expected: list[bool]) -> None:
+    """Return once exactly these are paused: the kernel stops a process a moment after the signal."""
+    for _ in looks("the states of the servers"):
+        if [is_paused(server) for server in servers] == expected:
+            return
 
 
 @pytest.mark.usefixtures("bare")
@@ -59,6 +95,19 @@ def test_what_both_sides_need_once_is_prepared_once(tmp_path: Path) -> None:
     made, numbers = arena(tmp_path), count()
     assert [made.once("ours", "a topic", lambda: next(numbers)) for _ in range(2)] == [0, 0]
     assert made.once("ours", "another", lambda: next(numbers)) == 1
+
+
+def test_only_the_server_that_is_measured_runs(tmp_path: Path, sleepers: list[OwnServer]) -> None:
+    made = arena(tmp_path)
+    made._own, made._own_with_front = sleepers  # the shared servers, already started
+    made.own()
+    await_states(sleepers, [False, True])
+    made.own_with_front()
+    await_states(sleepers, [True, False])
+    made.close()
+    for server in sleepers:
+        with pytest.raises(AssertionError, match="started"):
+            assert server.process_id
 
 
 @pytest.mark.usefixtures("bare")

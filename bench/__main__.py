@@ -114,9 +114,7 @@ def _settings(arena: Arena) -> dict[str, str]:
     found = {"our server": f"defaults{bound}; {FLUSHED}"}
     found |= {f"Kafka, {profile.name}": profile.in_words for profile in arena.profiles}
     if arena.profiles:
-        found["side by side"] = (
-            f"contenders take turns, all servers stay up; each idle broker (heap {HEAP}) takes 3-4 %"
-        )
+        found["side by side"] = f"contenders take turns; the other servers are paused; a broker has a heap of {HEAP}"
     return found
 
 

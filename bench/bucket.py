@@ -9,7 +9,7 @@ the measurement with an error. The parts:
 
 - takeover: the owner of a lease of two seconds is killed; time until another transaction commits at the other server
 - hand-over: the same after SIGTERM
-- opening: time from the lease to the first call, after kills, with a slower bucket
+- opening: time from the lease to serving after kills, and its parts, with a slower bucket
 - transactions: processor time of the server for each transaction of 64 producers, beside that of a store on a disk;
   requests for each flush of the log, and their price
 - idle: requests of a server without work and without a lease
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from grpc import aio
 
@@ -134,11 +134,16 @@ def _ends(what: str, number: signal.Signals, rounds: int) -> str:
 def _opening(rounds: int) -> str:
     with ExitStack() as stack:
         pair = _Pair(stack, _SLOW_S)
-        found_s = []
+        steps: dict[str, list[float]] = {"lease to serving": [], "SlateDB": [], "look": [], "loading": []}
         for _ in range(rounds):
             pair.round(signal.SIGKILL)
-            found_s.append(_times(pair.owner, "serving")[-1] - _times(pair.owner, "lease_held")[-1])
-    return f"lease to serving after kills, store {_SLOW_S * 1_000:g} ms: {_spread(found_s)}"
+            opened, loaded = (_lines(pair.owner, event)[-1] for event in ("bucket_opened", "loaded"))
+            steps["lease to serving"].append(_times(pair.owner, "serving")[-1] - _times(pair.owner, "lease_held")[-1])
+            steps["SlateDB"].append(opened["engine_ms"] / 1_000)
+            steps["look"].append(opened["look_ms"] / 1_000)
+            steps["loading"].append(loaded["elapsed_ms"] / 1_000)
+    said = "; ".join(f"{step}: {_spread(found_s)}" for step, found_s in steps.items())
+    return f"opening after kills, store {_SLOW_S * 1_000:g} ms: {said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +288,15 @@ async def _commits(endpoint: str, count: int) -> None:
 
 def _times(server: OwnServer, event: str) -> list[float]:
     """Return the times of an event in the log of a server (Unix s)."""
+    return [datetime.fromisoformat(line["timestamp"]).timestamp() for line in _lines(server, event)]
+
+
+def _lines(server: OwnServer, event: str) -> list[dict[str, Any]]:
+    """Return the lines of an event in the log of a server."""
     if not server.log.exists():
         return []
     said = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
-    return [datetime.fromisoformat(each["timestamp"]).timestamp() for each in said if each["event"] == event]
+    return [line for line in said if line["event"] == event]
 
 
 def _await(is_there: Callable[[], bool]) -> None:

@@ -109,6 +109,7 @@ def open_bucket_store(config: Config) -> OpenStore:
         options=slate.SlateOptions(cache, config.store_cache_bytes_max),
         accepts_data_loss=config.accept_data_loss,
     )
+    _log.info("bucket_opened", look_ms=store.opening.look_ms, engine_ms=store.opening.engine_ms)
     return OpenStore(
         store,
         store.mark_durable,

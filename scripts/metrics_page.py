@@ -255,6 +255,11 @@ _LOG_LINES: Final = (
     ("lease_trouble", "warning", "Requests about the lease fail: the `problem`, and the `standing` of this server."),
     ("lease_held", "info", "It holds the lease and opens the store; `term` counts the holders."),
     (
+        "bucket_opened",
+        "info",
+        "The store in object storage is open: `look_ms` of a look that changes nothing, `engine_ms` of SlateDB.",
+    ),
+    (
         "lease_kept",
         "warning",
         "An ending server could not hand its lease over: the last `problem` with the object store.",

@@ -36,7 +36,7 @@ from coordinator_runtime.slate.objects import Objects, ObjectsFailed
 from coordinator_runtime.slate.ownership import OwnerRecord, OwnershipMark, read_record
 from coordinator_runtime.slate.reads import SlateReads, failure_of, stored_key
 from coordinator_runtime.slate.retired import RetiredRanges
-from coordinator_runtime.slate.store import SlateStore, retired_in
+from coordinator_runtime.slate.store import Opening, SlateStore, retired_in
 from coordinator_runtime.slate.store_check import ROUNDS_OF_A_START, RaceResult, check_object_store, refuse_unsafe
 from coordinator_runtime.store import Family, StoreFailed, StoreRefused
 
@@ -90,6 +90,7 @@ def open_slate_store(
     known = frozenset() if copy_of is None else frozenset({UNFINISHED_KEY})
     clock = clock if clock is not None else SystemClock()
     objects, beside = object_store_of(location), _objects_of(location)
+    began_ms = clock.monotonic_ms()
     # The record first: a server that still runs changes both, the store before the record.
     record = _record_of(location, beside)
     found = _looked_at(location, objects)
@@ -109,7 +110,9 @@ def open_slate_store(
         builder.with_settings(_settings(options or SlateOptions()))
         recorder = binding.MetricsRecorder()
         builder.with_metrics_recorder(recorder)
+        looked_ms = clock.monotonic_ms()
         database = binding.result_of(builder.build())
+        opening = Opening(found is None, looked_ms - began_ms, clock.monotonic_ms() - looked_ms)
         # Looked at again, because another program may have made or changed it since.
         rows = SlateReads(database, RetiredRanges())
         if rows.get(Family.META, FORMAT_VERSION_KEY) is not None:
@@ -121,7 +124,7 @@ def open_slate_store(
         began = OwnerRecord(uuid_text(rows.identity.store_id), rows.version(), changes)
         mark = OwnershipMark(beside, clock, began, None if record is None else record[1])
         mark.begin()
-        return SlateStore(database, retired_in(database), mark, clock, recorder, is_new=found is None)
+        return SlateStore(database, retired_in(database), mark, clock, recorder, opening)
     except ObjectsFailed as error:
         raise _unusable(location, error) from error
     except (binding.SlateError, binding.TooSlow, StoreFailed) as error:

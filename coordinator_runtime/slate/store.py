@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from msgspec import Struct
+
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.own_rows import GROUP_VERSION_KEY, stored_number
 from coordinator_runtime.slate import binding
@@ -52,6 +54,17 @@ def retired_in(rows: binding.Handle) -> RetiredRanges:
     return retired
 
 
+class Opening(Struct, frozen=True):
+    """The opening of a store for writing."""
+
+    is_new: bool
+    """True if the database was made a moment ago."""
+    look_ms: int
+    """Time of the look at the store as a reader, before anything is changed."""
+    engine_ms: int
+    """Time of SlateDB's own opening."""
+
+
 class SlateStore(SlateReads):
     """The store port on SlateDB. Made by `open_slate_store`."""
 
@@ -62,21 +75,21 @@ class SlateStore(SlateReads):
         mark: OwnershipMark,
         clock: Clock,
         recorder: binding.Handle,
-        *,
-        is_new: bool,
+        opening: Opening,
     ) -> None:
-        """`recorder`: the one that the database was opened with. `is_new`: the database was made a moment ago."""
+        """`recorder`: the one that the database was opened with."""
         super().__init__(database, retired)
         self._database = database
         self._recorder = recorder
         self._mark = mark
         self._clock = clock
         self._version = super().version()
+        self.opening = opening
         self._is_open = True
         self._wake = threading.Condition()
         # Opening reads the end of the log into memory. Without a checkpoint, the next server would read it again if
         # this one ends early, and take longer each time.
-        self._flushes = 0 if is_new else CHECKPOINT_FLUSHES
+        self._flushes = 0 if opening.is_new else CHECKPOINT_FLUSHES
         """Objects of the log that were written since memory was moved into tables."""
         self._oldest_flush_ms = 0
         self._unswept: list[KeyRange] = retired.all()

@@ -12,7 +12,7 @@ from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.slate import binding
 from coordinator_runtime.slate.location import parse_location
 from coordinator_runtime.slate.opening import SlateOptions, _settings, open_slate_stopped, open_slate_store, put_meta
-from coordinator_runtime.slate.store import SlateStore
+from coordinator_runtime.slate.store import Opening, SlateStore
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed, StoreFenced, StoreRefused
 from tests.harness.manual_clock import ManualClock
 from tests.harness.object_store import ObjectServer
@@ -42,6 +42,20 @@ def test_what_was_acknowledged_survives_the_machine(address: str) -> None:
     assert (again.version(), again.get(Family.LOG, b"a")) == (1, b"value")
     assert again.identity.store_id == store.identity.store_id
     again.close()
+
+
+class Ticking(ManualClock):
+    """A clock that goes on by a second with each look at it."""
+
+    def monotonic_ms(self) -> int:
+        self.advance(1_000)
+        return super().monotonic_ms()
+
+
+def test_an_opening_tells_the_time_of_its_parts(address: str) -> None:
+    store = opened(address, clock=Ticking(wall_ms=WALL_MS))
+    assert store.opening == Opening(is_new=True, look_ms=1_000, engine_ms=1_000)
+    store.close()
 
 
 def manifest_bytes(server: ObjectServer) -> int:

@@ -35,6 +35,7 @@ from partition_log.compaction.choice import DirtyPart, dirty_part, is_clean, wan
 from partition_log.compaction.chunks import Chunk, LeftIndex
 from partition_log.compaction.payloads import (
     BatchesToCompact,
+    CompactedBatch,
     KeysToNote,
     TableLost,
     compact_batches,
@@ -54,6 +55,8 @@ PARTITIONS_PER_STEP: Final = 16
 ENTRIES_PER_STEP: Final = 256
 BYTES_PER_STEP: Final = 64 << 10
 """A step reads rows until they are this large together: a megabyte takes the loop 0.7 ms."""
+MESSAGE_BYTES: Final = 64 << 10
+"""A message to the worker ends with the batch that makes it this large: the loop waits while a message is packed."""
 DAMAGE_PAUSE_MS: Final = 3_600_000
 """Pause before a log in which damage was met is looked at again."""
 _ALL: Final = 1 << 60
@@ -281,9 +284,11 @@ class LogCompaction:
         """Let the worker note the newest offset of every key in the dirty part."""
         aborted, at, is_first = _aborted(log), compaction.clean_to, True
         while (stretch := (yield from self._next_stretch(log, at, compaction.end_offset, aborted))) is not None:
-            keys = KeysToNote(table, _to_decode(stretch.rows, stretch.hidden), is_first)
-            self.unreadable_batches += yield from awaited(self._ports.worker.run(note_keys, keys))
-            at, is_first = stretch.entry.last_offset + 1, False
+            for batches in _messages(_to_decode(stretch.rows, stretch.hidden)):
+                keys = KeysToNote(table, batches, is_first)
+                self.unreadable_batches += yield from awaited(self._ports.worker.run(note_keys, keys))
+                is_first = False
+            at = stretch.entry.last_offset + 1
             yield from self._rest(stretch.rows)
         if is_first:
             yield from awaited(self._ports.worker.run(note_keys, KeysToNote(table, (), is_first=True)))
@@ -307,8 +312,7 @@ class LogCompaction:
         written_to = end_offset = compaction.position
         while (stretch := (yield from self._next_stretch(log, end_offset, compaction.end_offset, aborted))) is not None:
             entry, rows, hidden = stretch
-            asked = BatchesToCompact(table, _to_decode(rows, hidden), survivors.retired_below)
-            left = yield from awaited(self._ports.worker.run(compact_batches, asked))
+            left = yield from self._compacted(table, _to_decode(rows, hidden), survivors.retired_below)
             chunk.take(entry, rows, hidden, left)
             end_offset = entry.last_offset + 1
             if chunk.is_full or end_offset >= compaction.end_offset:
@@ -317,6 +321,19 @@ class LogCompaction:
             yield from self._rest(rows)
         if written_to < end_offset:
             yield from self._write(log, chunk.step(replace(compaction, position=end_offset)))
+
+    def _compacted(
+        self, table: int, batches: Sequence[bytes], retired_below: int
+    ) -> Generator[Pending[Any] | None, None, list[CompactedBatch]]:
+        """Let the worker compact batches. Raises TableLost, WorkerLost."""
+        found: list[CompactedBatch] = []
+        for some in _messages(batches):
+            asked = BatchesToCompact(table, some, retired_below)
+            found += yield from awaited(self._ports.worker.run(compact_batches, asked))
+            if not all(batch.is_readable for batch in found):
+                # An unreadable batch may hold older records of any key, so no tombstone behind it goes.
+                retired_below = 0
+        return found
 
     def _next_stretch(
         self, log: LogToCompact, at: int, end_offset: int, aborted: AbortedIndex
@@ -441,6 +458,20 @@ def _to_decode(rows: Sequence[CompactedRow], hidden: Sequence[bool]) -> list[byt
     return [
         row.batch for row, is_hidden in zip(rows, hidden, strict=True) if not is_hidden and not row.header.is_control
     ]
+
+
+def _messages(batches: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Divide batches among messages to the worker."""
+    message: list[bytes] = []
+    size_bytes = 0
+    for batch in batches:
+        message.append(batch)
+        size_bytes += len(batch)
+        if size_bytes >= MESSAGE_BYTES:
+            yield message
+            message, size_bytes = [], 0
+    if message:
+        yield message
 
 
 def _decide_compact(ordinal: int, step: CompactionStep, log: LogShard, _turn: Turn) -> Decision:

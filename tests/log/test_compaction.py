@@ -288,7 +288,11 @@ def test_a_pass_whose_worker_dies_goes_on_later(error: Exception) -> None:
     assert [offset for offset, _ in log.seen(0, COMMITTED)] == [11]
 
 
-def test_a_batch_that_cannot_be_decoded_stays_and_so_do_tombstones_behind_it() -> None:
+@pytest.mark.parametrize("message_bytes", [1, passes.MESSAGE_BYTES])
+def test_a_batch_that_cannot_be_decoded_stays_and_so_do_tombstones_behind_it(
+    message_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "MESSAGE_BYTES", message_bytes)
     log = written((b"k", b"1"))
     alter(log, {"validate_payload": "header"})
     assert log.driven.append(Batch(payload=b"no records", count=2)).error is None

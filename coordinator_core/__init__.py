@@ -1,6 +1,6 @@
 """Everything inside a server, assembled: frozen commands in, values out, with authorization, validation and parking.
 
-gRPC is one client of the core; tests and any second front are others, and find the same parts behind `assemble`:
+The fronts for gRPC and Kafka are clients of the core. Tests are another, and find the same parts behind `assemble`:
 
 ```python
 core = assemble(runtime, store, config, dependencies)

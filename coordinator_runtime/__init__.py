@@ -20,8 +20,8 @@ runtime.on_durable(sealed[-1].version)  # settles the reply and starts the effec
 A server does the same with `driver.LoopDriver` on its event loop and `commit_groups.CommitThread` beside it.
 
 Reading order: `decision` (the vocabulary: operation, decision, record, effect), `runtime`, `work`, `commit_groups`,
-`timeline` (live and durable state in one map), `pending`, `parking`, `loader`, `store` (the port) and `rocks` (its
-engine). `ports` holds the interfaces by which the three siblings above meet.
+`timeline` (live and durable state in one map), `pending`, `parking`, `loader`, `store` (the port), and its engines
+`rocks` and `slate`. `ports` holds the interfaces by which the three siblings above meet.
 
 Source: design 5, spec log-and-runtime 4.2.
 """

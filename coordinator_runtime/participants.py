@@ -1,7 +1,7 @@
 """Ports of the participants of transactions: partitions, groups with offsets, and share partitions.
 
 The transaction coordinator places the end of a transaction in each of them. `coordinator_core.assembly` builds the port
-from the halves of the partition log and of the group coordinator.
+from the parts of the partition log and of the group coordinator.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class ShareKey(NamedTuple):
 
 
 class GroupParticipant(Protocol):
-    """The half of the marker port for groups with offsets."""
+    """The part of the marker port for groups with offsets."""
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
         """Return an operation that settles the transaction's pending offsets of a group. Idempotent by csn."""
 
 
 class ShareParticipant(Protocol):
-    """The half of the marker port for share partitions."""
+    """The part of the marker port for share partitions."""
 
     def share_marker(self, share: ShareKey, marker: Marker) -> Operation:
         """Return an operation that settles the records of a share partition that the transaction has acknowledged.

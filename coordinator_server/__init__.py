@@ -1,11 +1,12 @@
-"""One server process: configuration, composition, the gRPC front, traffic control, security and metrics.
+"""One server process: configuration, composition, fronts for gRPC and Kafka, traffic control, security, metrics.
 
 The inside (`coordinator_core`) knows no network, no process and no setting. This package gives it all three, and
 decides nothing about transactions, records or groups.
 
 The order of a start (`process`, `build`):
 
-1. Take the addresses, so that a server that cannot have them makes no directory. Then open the store.
+1. Take the addresses, so that a server that cannot have them makes no directory. With a lease, wait for it
+   (`store_lease`, `waiting`). Then open the store.
 2. `build` makes all parts. The listeners start, and every call is answered with "loading".
 3. `load` reads the state that all shards share and opens the gatekeeper. Each shard serves as soon as it is read.
 4. Once each shard serves or has failed, the health service reports ready, and the addresses are announced.
@@ -17,6 +18,7 @@ A call takes this path: a transport passes its bytes to the dispatcher, which ma
 A servicer maps it to a command of the core, whose reply is a `Pending`. The answer goes back the same way.
 
 - `grpc_front` has the transports, sessions and the dispatcher; its folder `wire` has the servicers.
+- `kafka_front` has the front for Kafka's protocol.
 - `traffic` has the traffic control that every front shares: the gatekeeper, admission, fairness, quotas.
 - `security` has TLS, authentication and the audit log.
 - `metrics` and `events` count and log what happened.

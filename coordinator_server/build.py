@@ -35,6 +35,7 @@ from coordinator_server.backups import ServerBackups
 from coordinator_server.compiled import fastest_examine_batch
 from coordinator_server.conversion import RecordsConverter
 from coordinator_server.events.groups import GroupObserver
+from coordinator_server.events.lines import partition_fields
 from coordinator_server.events.observer import EventObserver
 from coordinator_server.events.recent import RecentEvents
 from coordinator_server.events.shards import ShardObserver, log_control
@@ -309,7 +310,7 @@ def observe(
     gatekeeper.observer, gatekeeper.auditor = numbers.calls, audit
     shard_observer = ShardObserver(numbers)
     core.admin.shards.on_asked = log_control
-    groups = GroupObserver(numbers.groups, recent.add)
+    groups = GroupObserver(numbers.groups, partial(partition_fields, core.catalog), recent.add)
     observer = EventObserver(
         numbers.transactions,
         numbers.log,

@@ -1,4 +1,4 @@
-"""Consumer groups and the offsets they commit, inside transactions or outside.
+"""Groups of all kinds and the offsets they commit, inside transactions or outside.
 
 The second coordinator on the runtime. `GroupShard` is made of registered parts and names none of them. Four are kinds
 of groups: `classic` (JoinGroup to LeaveGroup), `consumer` (ConsumerGroupHeartbeat), `share` (ShareGroupHeartbeat) and
@@ -22,7 +22,8 @@ A streams group moves so too. Its members hold tasks in roles in place of partit
 topology may need topics, which the server makes (`streams/topology`).
 
 In a share group several members may have one partition, so a member takes up its target in one step. Partitions are
-assigned once they have a state (`share/assigning`).
+assigned once they have a state (`share/assigning`). A shard of its own kind knows the state of each record
+(`share_partitions`).
 
 Reading order: `state` (`Group`, which all kinds implement), `registry`, `shard`, `classic/decisions`,
 `classic/rebalance`, `consumer/rules`, `consumer/service`, `committed/decisions`, `news` (heartbeats that wait).

@@ -40,7 +40,7 @@ curl -s http://127.0.0.1:9464/metrics
 ```
 
 `metrics_listen` is not set by default. The endpoint answers in the text format of Prometheus, and on request in
-OpenMetrics, from before the state is loaded until the server has drained. It names topics, so treat it as you treat the
+OpenMetrics, from before the state is loaded until the server has drained. It names topics, so protect it like the
 data: it answers every caller unless `metrics_tls_client_auth` demands a certificate, and beyond this machine a server
 starts it only with TLS or `--insecure`. A scrape is taken in one step, so all its numbers are of the same moment; one
 that the server cannot answer within five seconds fails with status 503.
@@ -61,8 +61,8 @@ _REMARKS: Final = """\
 ## Where the names could mislead
 
 - Wait and flush times are counted from the moment work is there, so they hold queueing as well as work. There is no
-  metric for a queue of requests: a request is worked on as soon as it arrives. Whether the server keeps up is said by
-  `txn_runtime_event_loop_lag_seconds`, `txn_runtime_undurable_bytes` and `txn_runtime_commit_queue_groups`.
+  metric for a queue of requests: a request is worked on as soon as it arrives. `txn_runtime_event_loop_lag_seconds`,
+  `txn_runtime_undurable_bytes` and `txn_runtime_commit_queue_groups` show if the server keeps up.
 - A commit group holds rows of all coordinators and goes to one store. So `txn_runtime_batch_records`,
   `txn_runtime_flush_seconds` and the metrics of the store have no label for either.
 - `txn_store_write_stalls_total` counts, because a gauge would miss every stall between two scrapes.
@@ -76,7 +76,7 @@ _REMARKS: Final = """\
   `txn_coordinator_init_total`, and a `taken_over` line in the log.
 - An error in an answer is no failed call: its request counts as `OK`, and its error in `txn_rpc_errors_total`.
 - `txn_rpc_seconds` of JoinGroup, SyncGroup and heartbeats holds the time that they wait on purpose, for other members
-  or for news. How soon a group is served is said by `txn_group_rebalance_seconds`. That of a consumer group ends when
+  or for news. `txn_group_rebalance_seconds` shows how soon a group is served. That of a consumer group ends when
   its last member has taken up the new epoch, and one that keeps its partitions does so with its next heartbeat only.
 - A rebalance that a restart interrupts counts as begun, and not as completed or failed.
 - `txn_group_creations_total` minus `txn_group_deletions_total` is not `txn_group_groups`: groups that were there at the
@@ -207,7 +207,7 @@ _LOG_LINES: Final = (
         "warning",
         "The same, without the records' content: it did not fit, or could not be read. Headers of each letter say why.",
     ),
-    ("letters_delayed", "warning", "So many `letters` wait to be written into the dead-letter `topic`: `why`."),
+    ("letters_delayed", "warning", "So many `letters` wait to be written into the `dead_letter_topic`: `why`."),
     ("letters_lost", "warning", "Records that a share group gave up have no letter; with advice."),
     (
         "letters_dropped",

@@ -15,7 +15,7 @@ commands share are in `commands/options`.
 What all commands have in common is done to the command line or to the tree of commands, and not in each of them.
 `commands/placing` lets options stand before and behind a command, `commands/completing` completes names from the
 server, and `commands/watching` has `--watch`. `tables` lays tables out, `live_screen` draws in place, and `top` is the
-live view.
+live view. `page` serves the page for the browser, as a client of the SDK alone.
 
 `txnctl --help` loads neither the SDK nor the store. So a command imports what it needs inside its function, or by
 `commands/late`.

@@ -10,7 +10,7 @@ an answer may have been done, or may be done later. The holder reads the object 
 there. Each write has another `counter`. Tags are computed from the content, so two equal contents would look unchanged.
 
 Safety of the data does not rest on the lease: the store fences (decision 59). It carries answers that must be current.
-Source: spec scale-out 6; spec scale-out-engines 4.5, F5 and F6.
+Source: decision 63.
 """
 
 from __future__ import annotations

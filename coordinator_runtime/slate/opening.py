@@ -278,7 +278,7 @@ def _reader(location: StoreLocation, objects: binding.Handle) -> binding.Handle:
 
 
 def _settings(options: SlateOptions) -> binding.Handle:
-    """Return SlateDB's settings. Source: spec scale-out 2 and 4."""
+    """Return SlateDB's settings. Source: decision 59."""
     values = json.loads(binding.Settings.default().to_json_string())
     # Flushes are ours: one for each sync of the commit thread.
     values["flush_interval"] = None

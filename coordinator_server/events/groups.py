@@ -19,7 +19,7 @@ from typing import Any, Final
 import structlog
 
 from coordinator_runtime.decision import Turn
-from coordinator_server.events.lines import Remember, caller_fields, forget
+from coordinator_server.events.lines import PartitionFields, Remember, caller_fields, forget
 from coordinator_server.events.shares import share_tellers
 from coordinator_server.metrics.groups import GroupNumbers
 from group_coordinator.events import (
@@ -62,14 +62,14 @@ _log = structlog.get_logger("groups")
 class GroupObserver:
     """Passes events of groups on to the metrics and to the log."""
 
-    def __init__(self, numbers: GroupNumbers, remember: Remember = forget) -> None:
+    def __init__(self, numbers: GroupNumbers, partition: PartitionFields, remember: Remember = forget) -> None:
         self._numbers = numbers
         self._remember = remember
         self.tellers: Mapping[type, Callable[[Any, Turn], None]] = {
             **dict.fromkeys(_LINES, self._count_and_log),
             OffsetsCommitted: numbers.committed,
             OffsetsSettled: numbers.settled,
-            **share_tellers(numbers.shares),
+            **share_tellers(numbers.shares, partition),
         }
         """Handlers of events, by type."""
 

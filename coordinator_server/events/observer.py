@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -16,7 +17,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.decision import ShardKey, Turn
 from coordinator_runtime.ports import TopicCatalog
 from coordinator_server.events.groups import GroupObserver
-from coordinator_server.events.lines import Remember, caller_fields, forget
+from coordinator_server.events.lines import Remember, caller_fields, forget, partition_fields
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
 from coordinator_server.security.audit import AuditLog
@@ -80,7 +81,7 @@ class EventObserver:
         self._log_numbers = log
         log.partition = catalog.by_ordinal
         self._clock = clock
-        self._catalog = catalog
+        self._partition = partial(partition_fields, catalog)
         self._audit = audit
         self.remember: Remember = forget
         """Called for every event with a line, except those of debug level."""
@@ -287,10 +288,6 @@ class EventObserver:
             csn=marker.csn,
             **caller_fields(turn),
         )
-
-    def _partition(self, ordinal: int) -> dict[str, object]:
-        ref = self._catalog.by_ordinal(ordinal)
-        return {"topic": None, "partition": None} if ref is None else {"topic": ref.topic, "partition": ref.partition}
 
     def _tell(self, write: Callable[..., None], kind: str, **fields: Any) -> None:  # noqa: ANN401  fields of a line
         """Write a line to the log, and remember the event."""

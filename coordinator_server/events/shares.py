@@ -13,6 +13,7 @@ from typing import Any, Final
 import structlog
 
 from coordinator_runtime.decision import Turn
+from coordinator_server.events.lines import PartitionFields
 from coordinator_server.metrics.shares import ShareNumbers
 from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.events import (
@@ -45,7 +46,7 @@ _LETTER_LINES: Final[Mapping[LetterEnd, tuple[int, str, Mapping[str, str]]]] = {
 """Level, name and advice of the lines about letters, by what became of them."""
 
 
-def share_tellers(numbers: ShareNumbers) -> Mapping[type, Callable[[Any, Turn], None]]:
+def share_tellers(numbers: ShareNumbers, partition: PartitionFields) -> Mapping[type, Callable[[Any, Turn], None]]:
     """Return the handlers of events, by type."""
 
     def expired(event: LockExpired, _turn: Turn) -> None:
@@ -53,7 +54,7 @@ def share_tellers(numbers: ShareNumbers) -> Mapping[type, Callable[[Any, Turn], 
         _log.info(
             "lock_expired",
             group_id=event.group_id,
-            ordinal=event.ordinal,
+            **partition(event.ordinal),
             member_id=event.member_id,
             records=event.record_count,
         )
@@ -62,30 +63,35 @@ def share_tellers(numbers: ShareNumbers) -> Mapping[type, Callable[[Any, Turn], 
         numbers.archived(event)
         if event.letter in _LETTER_LINES:
             level, line, advice = _LETTER_LINES[event.letter]
-            _log.log(level, line, **_fields(event), reason=event.reason.value, **advice)
+            _log.log(level, line, **_fields(event, partition), reason=event.reason.value, **advice)
         elif event.reason is ArchiveReason.DELIVERY_LIMIT:
             _log.warning(
                 "records_given_up",
-                **_fields(event),
+                **_fields(event, partition),
                 deliveries=event.deliveries,
                 advice="no member acknowledged them: see in the group's consumers why, and handle the records by hand",
             )
         elif event.reason is ArchiveReason.REJECTED:
-            _log.info("records_rejected", **_fields(event))
+            _log.info("records_rejected", **_fields(event, partition))
 
     def delayed(event: LettersDelayed, _turn: Turn) -> None:
         _log.warning(
             "letters_delayed",
             group_id=event.group_id,
-            ordinal=event.ordinal,
-            topic=event.topic,
+            **partition(event.ordinal),
+            dead_letter_topic=event.topic,
             letters=event.letter_count,
             why=event.why,
         )
 
     def dropped(event: LettersDropped, _turn: Turn) -> None:
         numbers.dropped(event)
-        _log.warning("letters_dropped", group_id=event.group_id, ordinal=event.ordinal, letters=event.letter_count)
+        _log.warning(
+            "letters_dropped",
+            group_id=event.group_id,
+            **partition(event.ordinal),
+            letters=event.letter_count,
+        )
 
     return {
         LettersDelayed: delayed,
@@ -99,10 +105,10 @@ def share_tellers(numbers: ShareNumbers) -> Mapping[type, Callable[[Any, Turn], 
     }
 
 
-def _fields(event: RecordsArchived) -> dict[str, object]:
+def _fields(event: RecordsArchived, partition: PartitionFields) -> dict[str, object]:
     return {
         "group_id": event.group_id,
-        "ordinal": event.ordinal,
+        **partition(event.ordinal),
         "offset": event.first_offset,
         "next_offset": event.end_offset,
     }

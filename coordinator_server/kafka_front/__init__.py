@@ -9,5 +9,6 @@ between, the same for all versions. What a version lacks is at its default.
 - `malformed` has the one error of bytes that are not Kafka's protocol: the connection is closed.
 - `api_definition` describes an API; `messages/tables.py` has all of them, without an import of their codecs.
 
-Nothing here knows the core.
+`apis` lists what is served, `endpoints` joins it to the core, and `kafka_call` is the `Call`. `connection` and
+`listeners` serve it, and `waiting` answers without a lease.
 """

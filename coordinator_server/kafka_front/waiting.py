@@ -10,7 +10,7 @@ kafkajs takes the servers from no answer with an error in it, and asks for all t
 So on its first connection it gets the servers alone. On later ones it gets what every client gets, and keeps what it
 knows.
 
-Source: spec scale-out 6; `NetworkClient.leastLoadedNode` and `KafkaAdminClient` of Kafka's Java client;
+Source: decision 63; `NetworkClient.leastLoadedNode` and `KafkaAdminClient` of Kafka's Java client;
 `src/cluster/brokerPool.js` and `src/broker/index.js` of kafkajs 2.2.
 """
 

@@ -56,7 +56,7 @@ FAMILIES: Final = (
         "AddPartitionsToTxn with verify_only, which changes nothing: every partition was in the open transaction "
         "(all), some were not (missing), or the call was refused.",
     ),
-    _counter("txn_coordinator_producer_ids_allocated_total", (), "Producer ids that were given away."),
+    _counter("txn_coordinator_producer_ids_allocated_total", (), "Producer ids that were allocated."),
     _counter(
         "txn_coordinator_init_total",
         ("result",),
@@ -155,7 +155,7 @@ FAMILIES: Final = (
     _counter(
         "txn_group_deletions_total",
         ("kind", "cause"),
-        "Groups that went: deleted by an administrator, or expired, with neither members nor offsets.",
+        "Groups that were removed: deleted by an administrator, or expired, with neither members nor offsets.",
     ),
     _counter(
         "txn_group_converted_total", _KIND, "Groups with members that changed their protocol, by what they became."
@@ -164,8 +164,9 @@ FAMILIES: Final = (
     _counter(
         "txn_group_member_leaves_total",
         ("kind", "reason"),
-        "Members that went. Reason: leave, session (silent), rebalance (too slow to join again or to give up "
-        "partitions), sync (never asked for its assignment), fenced (a newer one has its instance id), size (no room).",
+        "Members that left or were removed. Reason: leave, session (silent), rebalance (too slow to join again or to "
+        "give up partitions), sync (never asked for its assignment), fenced (a newer one has its instance id), size "
+        "(no room).",
     ),
     _counter("txn_group_rebalances_total", _KIND, "Rebalances that began; of consumer groups: new group epochs."),
     _counter(
@@ -336,8 +337,8 @@ FAMILIES: Final = (
     _counter(
         "txn_partition_damaged_places_total",
         ("topic", "family"),
-        "Damaged places that readers met, each counted once: in LOG records are lost, in the other families what finds "
-        "them. Must stay 0; the log says where.",
+        "Damaged places that readers met, each counted once: in the family `log` records are lost, in others indexes "
+        "are damaged. Must stay 0; the log says where.",
     ),
     _counter(
         "txn_read_records_total",
@@ -389,7 +390,7 @@ FAMILIES: Final = (
         "The loss of the disk loses what is younger. Absent without `backup_directory`, like all that follows.",
     ),
     _gauge("txn_backup_size_bytes", (), "What its files take together; links may share some of that."),
-    _gauge("txn_backup_elapsed_seconds", (), "How long the last backup took, or what was to become one."),
+    _gauge("txn_backup_elapsed_seconds", (), "Time that the last backup took, complete or failed."),
     _gauge("txn_backup_copied_bytes", (), "What is done of the backup that is being made; 0 = none is."),
     _counter("txn_backups_total", ("result",), "Backups that this process made, or failed to make."),
     _gauge("txn_store_pending_compaction_bytes", (), "What the store still has to compact."),
@@ -524,7 +525,5 @@ FAMILIES: Final = (
     ),
     _gauge("txn_access_acls", (), "ACLs in force."),
     _gauge("txn_access_enforced", (), "1 if callers may do only what an ACL allows them, 0 if they may do everything."),
-    _counter(
-        "txn_rpc_rejected_total", ("reason",), "Calls not taken on: overload, loading, stopping. Clients come again."
-    ),
+    _counter("txn_rpc_rejected_total", ("reason",), "Calls rejected: overload, loading, stopping. Clients retry."),
 )

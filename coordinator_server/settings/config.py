@@ -161,7 +161,8 @@ class Config(GroupsConfig):
     """Largest producer epoch. Small values are for tests of the rotation of producer ids."""
 
     parked_wait_ms_max: Positive = 30_000
-    """Longest wait of a call without a deadline behind a transaction that is being completed (a "parked" call)."""
+    """Longest wait of a call behind a transaction that is being completed (a "parked" call), also if its deadline is
+    later."""
 
     parked_calls_max: Positive = 10_000
     """Maximum number of such parked calls, which wait behind transactions. Beyond, CONCURRENT_TRANSACTIONS is answered
@@ -177,7 +178,7 @@ class Config(GroupsConfig):
     number is reserved for calls of group members that may end the wait of others when no more may wait."""
 
     long_polls_max: Positive = 10_000
-    """Maximum number of Fetch calls that wait for records."""
+    """Maximum number of Fetch and ShareFetch calls that wait for records."""
 
     connections_max: Positive = 10_000
     """Maximum number of connections of callers. Further ones are closed at once (with grpc.aio from about 95 % on). All

@@ -20,7 +20,7 @@ from txn_coordinator.config import TwoPhase
 KAFKA: Final = GroupConfig(
     initial_rebalance_delay_ms=3_000, session_timeout_ms_min=1, consumer_assignment_interval_ms=0
 )
-"""The settings that the acceptance cases of spec/groups-cases.md use."""
+"""The settings that the acceptance cases use (docs/reference/conformance.md)."""
 TOPICS: Final = {"foo": 6, "bar": 3, "zar": 1}
 """Topics, and how many partitions each has."""
 

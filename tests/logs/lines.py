@@ -9,6 +9,11 @@ from typing import Any
 from coordinator_server.logs import LogFormat, LogLevel, configure_logs
 
 
+def partition(ordinal: int) -> dict[str, object]:
+    """Fields of a line that name a partition, as if one topic had them all."""
+    return {"topic": "topic", "partition": ordinal}
+
+
 class Lines:
     """Lines that were logged since they were last taken."""
 

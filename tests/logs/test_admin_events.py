@@ -13,7 +13,7 @@ from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.security.audit import AuditLog
 from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
 from tests.harness.world import partition_name
-from tests.logs.lines import Lines
+from tests.logs.lines import Lines, partition
 from tests.transactions.administered import ADMIN, CLIENT, Administered
 from txn_coordinator.state import Identity
 
@@ -26,7 +26,7 @@ class Watched(Administered):
     def watch(self) -> None:
         self.numbers = TransactionNumbers()
         self.numbers.load([])
-        groups = GroupObserver(GroupNumbers())
+        groups = GroupObserver(GroupNumbers(), partition)
         observer = EventObserver(
             self.numbers,
             LogNumbers(),

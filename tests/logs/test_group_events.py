@@ -14,7 +14,7 @@ from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.groups import GroupNumbers
 from group_coordinator.events import TargetFailed
 from tests.harness.classic_members import DELAY_MS
-from tests.logs.lines import Lines
+from tests.logs.lines import Lines, partition
 from tests.metrics.observed_groups import ObservedGroups
 
 GROUP = {"group_id": "g", "kind": "classic"}
@@ -159,7 +159,7 @@ def test_a_target_is_told_to_who_looks_closer(observed: ObservedGroups, lines: L
 
 def test_a_target_that_cannot_be_computed_is_an_error(lines: Lines) -> None:
     lines.text()
-    tell = GroupObserver(GroupNumbers()).tellers[TargetFailed]
+    tell = GroupObserver(GroupNumbers(), partition).tellers[TargetFailed]
     tell(TargetFailed("g", 3, "mine", "it failed"), Turn(now_ms=0))
     (failed,) = told(lines)
     assert failed == {

@@ -10,14 +10,14 @@ from coordinator_server.logs import LogFormat
 from coordinator_server.metrics.shares import ShareNumbers
 from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.events import LettersDelayed, LettersDropped, RecordsArchived
-from tests.logs.lines import Lines
+from tests.logs.lines import Lines, partition
 from tests.metrics.observed_shares import ObservedShares
 
 
 def test_unprocessed_records_have_a_line(lines: Lines) -> None:
     lines.configure(LogFormat.JSON)
     found = ObservedShares().shares
-    of_partition = {"group_id": found.group_id, "ordinal": found.key.ordinal}
+    of_partition = {"group_id": found.group_id, **partition(found.key.ordinal)}
     found.acquire("a", 5)
     lines.text()
     found.acknowledge("a", (0, 2, [1, 0, 2]))
@@ -56,7 +56,7 @@ LINES = {
 def test_each_end_of_a_letter_has_its_line_and_its_count(lines: Lines, end: LetterEnd) -> None:
     numbers = ShareNumbers()
     archived = RecordsArchived("g", 3, 10, 12, ArchiveReason.DELIVERY_LIMIT, 5, end)
-    share_tellers(numbers)[RecordsArchived](archived, Turn(0))
+    share_tellers(numbers, partition)[RecordsArchived](archived, Turn(0))
     line = lines.only()
     assert (line["event"], line["level"], line["offset"], line["next_offset"]) == (*LINES[end], 10, 12)
     counted = numbers.readings()["txn_share_dead_letters_total"]
@@ -65,10 +65,10 @@ def test_each_end_of_a_letter_has_its_line_and_its_count(lines: Lines, end: Lett
 
 def test_letters_that_wait_and_letters_that_go_have_lines(lines: Lines) -> None:
     numbers = ShareNumbers()
-    tellers = share_tellers(numbers)
+    tellers = share_tellers(numbers, partition)
     tellers[LettersDelayed](LettersDelayed("g", 3, "dead", 7, "why"), Turn(0))
-    delayed = {"event": "letters_delayed", "level": "warning", "group_id": "g", "ordinal": 3}
-    assert lines.only() == {**delayed, "topic": "dead", "letters": 7, "why": "why"}
+    delayed = {"event": "letters_delayed", "level": "warning", "group_id": "g", **partition(3)}
+    assert lines.only() == {**delayed, "dead_letter_topic": "dead", "letters": 7, "why": "why"}
     tellers[LettersDropped](LettersDropped("g", 3, 7), Turn(0))
     assert lines.only() == {**delayed, "event": "letters_dropped", "letters": 7}
     assert numbers.readings()["txn_share_dead_letters_total"]["dropped",] == 7

@@ -21,6 +21,7 @@ from partition_log.codec import log_key
 from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import Damage
 from tests.harness.world import MemoryShelf, TransactContents, World, partition_name
+from tests.logs.lines import partition
 from txn_coordinator.state import Identity
 
 LOADER = CallContext(client_id="loader-1", host="10.0.0.1")
@@ -49,7 +50,7 @@ class ObservedWorld(World):
         observer = self.inside.runtime.on_event = EventObserver(
             self.transactions,
             self.log,
-            GroupObserver(GroupNumbers()),
+            GroupObserver(GroupNumbers(), partition),
             clock=self.clock,
             catalog=self.inside.catalog,
             audit=AuditLog(self.clock, lambda *_line, **_told: None),

@@ -14,6 +14,7 @@ from coordinator_server.metrics.instruments import Histogram, Readings, Sample
 from tests.harness.classic_members import Member
 from tests.harness.group_world import KAFKA, group_world
 from tests.harness.groups import code
+from tests.logs.lines import partition
 
 
 class ObservedGroups:
@@ -24,7 +25,7 @@ class ObservedGroups:
 
     def _observe(self, core: Core) -> None:
         self.numbers = GroupNumbers()
-        tellers = GroupObserver(self.numbers).tellers
+        tellers = GroupObserver(self.numbers, partition).tellers
 
         def observe(event: object, turn: Turn) -> None:
             if type(event) in tellers:

@@ -9,6 +9,7 @@ from coordinator_server.metrics.instruments import Readings
 from coordinator_server.metrics.shares import share_gauges
 from group_coordinator.share_partitions.acquiring import Terms
 from tests.harness.share_partitions import Shares, share_world
+from tests.logs.lines import partition
 
 
 class ObservedShares:
@@ -17,7 +18,7 @@ class ObservedShares:
     def __init__(self) -> None:
         self.shares = Shares(share_world(), terms=Terms(delivery_count_limit=2))
         self._numbers = GroupNumbers()
-        tellers = GroupObserver(self._numbers).tellers
+        tellers = GroupObserver(self._numbers, partition).tellers
 
         def observe(event: object, turn: Turn) -> None:
             if type(event) in tellers:

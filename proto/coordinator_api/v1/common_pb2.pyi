@@ -13,12 +13,12 @@ Conventions of the whole API:
   authentication and defects of the server.
 - Field 4 of every response is throttle_ms: the pause in milliseconds before the next request of the same
   principal; 0 = none. After Produce or Transact it concerns the next of these two, after Fetch
-  the next Fetch, after any other call every call. The pause of a retry is not added to it: the longer one counts.
+  or ShareFetch the next of these two, after any other call every call. The pause of a retry is not added to it: the longer one counts.
   Some calls are never refused for a quota, and should not be delayed, because others wait for them. Of producers and
   sinks: EndTxn, PrepareTransaction, SealMember, CommitBatch and AbortBatch. Of members of groups: JoinGroup,
-  SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, OffsetCommit and TxnOffsetCommit. Of
-  readers: RenewSnapshot and ReleaseSnapshot. Of administrators: WriteTxnMarkers, AbortTransactions, FenceProducers
-  and AbortHangingTransactions.
+  SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat, OffsetCommit,
+  TxnOffsetCommit, ShareAcknowledge and TxnShareAcknowledge. Of readers: RenewSnapshot and ReleaseSnapshot. Of
+  administrators: WriteTxnMarkers, AbortTransactions, FenceProducers and AbortHangingTransactions.
 - A field that is "meaningful only without an error" holds its zero value when error_code is set.
 - Times are milliseconds since the Unix epoch unless a name says otherwise; durations are in milliseconds.
 - Offsets are half-open: the record AT an end offset is not included.
@@ -75,7 +75,7 @@ class _ErrorClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorClass
     identity that it returns.
     """
     ERROR_CLASS_REJOIN: _ErrorClass.ValueType  # 5
-    """Consumer groups: the membership is out of date. Send a heartbeat or join again, then decide again what to do."""
+    """Groups: the membership is out of date. Send a heartbeat or join again, then decide again what to do."""
     ERROR_CLASS_REJECTED: _ErrorClass.ValueType  # 6
     """The request is wrong as it stands; repeating it cannot help. Nothing was changed. An open transaction stays open:
     abort it, and report the error.
@@ -120,7 +120,7 @@ expected one, without an EndTxn first. Then do the work of the transaction, whic
 identity that it returns.
 """
 ERROR_CLASS_REJOIN: ErrorClass.ValueType  # 5
-"""Consumer groups: the membership is out of date. Send a heartbeat or join again, then decide again what to do."""
+"""Groups: the membership is out of date. Send a heartbeat or join again, then decide again what to do."""
 ERROR_CLASS_REJECTED: ErrorClass.ValueType  # 6
 """The request is wrong as it stands; repeating it cannot help. Nothing was changed. An open transaction stays open:
 abort it, and report the error.

@@ -1421,8 +1421,9 @@ class FetchRequest(_message.Message):
 
     @_builtins.property
     def accepted_encodings(self) -> _containers.RepeatedScalarFieldContainer[Global___Encoding.ValueType]:
-        """Encodings that the reader can decode. Absent: those that every reader knows, RECORDS_V1 to ARROW_V2. A batch of any
-        other encoding comes converted to RECORDS_V1 or RECORDS_V2, with the same records at the same offsets.
+        """Encodings that the reader can decode. Absent: those that every reader knows, RECORDS_V1 to ARROW_V2. A batch of
+        KAFKA_V2 that is not named comes converted to RECORDS_V1 or RECORDS_V2, with the same records at the same offsets.
+        A batch of any other encoding that is not named is refused with UNSUPPORTED_FOR_MESSAGE_FORMAT.
         """
 
     def __init__(

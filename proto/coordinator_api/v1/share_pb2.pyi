@@ -14,12 +14,13 @@ It begins with ShareFetch and session_epoch 0. Each later ShareFetch or ShareAck
 epoch: 1, 2, and so on, after 2,147,483,647 again 1. -1 ends the session and releases all records that the member
 holds. An answer that has an error_code itself has not used up the epoch, unless the answer was lost. Send one request
 of a session at a time. A session ends with the membership, and with the server. If the server has as many sessions
-as it may, it ends the one that was idle for longest.
+as it may, a new one is refused. If all sessions have too many partitions, the one that was idle for longest ends.
 
 Errors of a whole request:
 - SHARE_SESSION_NOT_FOUND: there is no such session. Begin one with epoch 0. Records that the member holds stay held.
 - INVALID_SHARE_SESSION_EPOCH: not the next epoch, for example after a lost answer. Begin a session with epoch 0. Also
   for a ShareAcknowledge with epoch 0.
+- SHARE_SESSION_LIMIT_REACHED: epoch 0, and the server has as many sessions as it may. Try again.
 - UNKNOWN_MEMBER_ID: epoch 0 of a member that the group does not have. Join with ShareGroupHeartbeat.
 - GROUP_ID_NOT_FOUND: epoch 0 in a share group that does not exist.
 - INVALID_REQUEST: acknowledgements with epoch 0, a partition without acknowledgements with epoch -1, a partition that

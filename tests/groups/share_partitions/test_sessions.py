@@ -1,4 +1,4 @@
-"""Sessions, and the cases of share partitions (spec groups-cases Q) by ShareFetch and ShareAcknowledge."""
+"""Sessions, and the cases of share partitions (docs/reference/conformance.md) by ShareFetch and ShareAcknowledge."""
 
 from __future__ import annotations
 

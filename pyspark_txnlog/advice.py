@@ -28,7 +28,7 @@ DEFAULT_ENDPOINT: Final = "127.0.0.1:7070"
 _SHARED: Final = {
     "endpoint": Option(
         DEFAULT_ENDPOINT,
-        "HOST:PORT of the server for the driver and every executor; of several, HOST:PORT,HOST:PORT",
+        "HOST:PORT of the server for the driver and every executor; of several with one store, HOST:PORT,HOST:PORT",
     ),
     "tlsCaFile": Option(
         "", "speak TLS with a server whose certificate a CA of this PEM file signed; every executor needs it"
@@ -50,7 +50,7 @@ _SHARED: Final = {
     ),
     "startingOffsetsByTimestamp": Option("", 'the same for each partition: {"topic":{"0":1767225600000}}'),
     "startingOffsetsByTimestampStrategy": Option(
-        "error", "error or latest: what becomes of a partition without a record of that time"
+        "error", "error or latest, for partitions without a record of that time"
     ),
     "columns": Option("all but headers", "columns, with commas between them; fewer are faster"),
     "includeHeaders": Option("false", "true: the column headers too"),
@@ -67,7 +67,7 @@ _SHARED: Final = {
     ),
     "maxRecordsPerPartition": Option("no limit", "split the work until no task has more records"),
     "groupId": Option("", "the group of startingOffsets=group, and the one whose progress a stream publishes"),
-    "rpcTimeoutMs": Option("120000", "how long to try to reach the server"),
+    "rpcTimeoutMs": Option("120000", "time limit of every request for reaching the server"),
     "topicIds": Option("", 'the UUID that a topic must have: {"topic":"<32 hex digits>"}'),
 }
 
@@ -76,7 +76,7 @@ _BATCH: Final = {
     "endingTimestamp": Option("", "end before the first record of this time; goes before offsets"),
     "endingOffsetsByTimestamp": Option("", "the same for each partition"),
     "pushdown": Option("false", "true: read only what the conditions of the query leave"),
-    "snapshotLease": Option("1m", "how long the records of a snapshot are held after a task last read it, up to 1h"),
+    "snapshotLease": Option("1m", "time that records of a snapshot are held after a task last renewed it, up to 1h"),
     "report": Option("records", "ranges: a row for each range instead, that counts what is shown and what is hidden"),
 }
 BATCH_ONLY: Final = tuple(_BATCH)
@@ -85,7 +85,7 @@ BATCH_ONLY: Final = tuple(_BATCH)
 _STREAM: Final = {
     "maxOffsetsPerTrigger": Option("no limit", "most offsets of a micro-batch"),
     "minOffsetsPerTrigger": Option("none", "wait for so many offsets"),
-    "maxTriggerDelay": Option("15m", "but no longer than this"),
+    "maxTriggerDelay": Option("15m", "longest wait for minOffsetsPerTrigger"),
     "maxBytesPerTrigger": Option("no limit", "most bytes of visible records in a micro-batch, like 64m"),
     "maxRecordsPerTrigger": Option("no limit", "most visible records of a micro-batch"),
 }

@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         "--no-audit",
         dest="is_audited",
         action="store_false",
-        help="do not compare the output with the log, which reads both once more (of a stream, its output)",
+        help="skip the comparison of the output with the log; it reads both again, or only the output of a stream",
     )
     parser.add_argument("--master", metavar="URL", help="where Spark runs, without spark-submit (default: local[*])")
     parser.add_argument("--remote", metavar="URL", help="a server of Spark Connect to ask instead, sc://HOST:PORT")
@@ -189,13 +189,13 @@ def _add_stream_flags(parser: argparse.ArgumentParser) -> None:
         "--available-now", dest="mode", action="store_const", const=Mode.AVAILABLE_NOW, help="up to what there is now"
     )
     stream.add_argument(
-        "--checkpoint", default="", metavar="DIR", help="where the stream notes how far it is; one for each output"
+        "--checkpoint", default="", metavar="DIR", help="directory for the progress of the stream; one for each output"
     )
     stream.add_argument(
         "--trigger-interval",
         default=TRIGGER_INTERVAL,
         metavar="TIME",
-        help="with --follow, how often to look for more (default: %(default)s)",
+        help="with --follow, interval between looks for new records (default: %(default)s)",
     )
 
 

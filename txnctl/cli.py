@@ -40,7 +40,7 @@ TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
 
 app = typer.Typer(
     name="txnctl",
-    help="Transactions over gRPC: run a server, and inspect one.\n\n"
+    help="A record log with transactions: run a server, and inspect one.\n\n"
     "Options may stand before or behind the command. --json is short for --output json.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -141,7 +141,7 @@ def options(  # noqa: PLR0913  each option is a parameter
         ),
     ] = None,
 ) -> None:
-    """Transactions over gRPC: run a server, and inspect one."""
+    """A record log with transactions: run a server, and inspect one."""
     given = ServerTls(
         ca_file=tls_ca_file,
         certificate_file=tls_certificate_file,

@@ -43,6 +43,8 @@ class ShareShell(MemberShell[ShareCore]):
 
         A topic need not exist yet: for a topic that does not exist, the logger `coordinator_client` writes one warning.
         A group without a start offset begins as its setting `share_auto_offset_reset` says, by default at the end.
+        By default a group also gets records of open and aborted transactions: set its `share_isolation_level` to
+        `read_committed`.
         Raises: Rejected.
         """
         if isinstance(topics, str):

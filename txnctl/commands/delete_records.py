@@ -44,7 +44,7 @@ def delete_records(
             "--before-time",
             metavar="TIME",
             parser=parse_moment_ms,
-            help="Keep the first record of this time or later, and all after it: 2026-11-21T08:30.",
+            help="Keep the first record of this time or later, and all after it, in UTC: 2026-11-21T08:30.",
         ),
     ] = None,
     older_than_ms: Annotated[

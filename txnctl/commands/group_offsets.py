@@ -98,7 +98,7 @@ def reset_offsets(
             "--to-datetime",
             metavar="TIME",
             parser=parse_moment_ms,
-            help="Go to the first record of this time or later, as 2026-11-21T08:30.",
+            help="Go to the first record of this time or later, in UTC, as 2026-11-21T08:30.",
         ),
     ] = None,
     by_duration_ms: Annotated[

@@ -37,7 +37,7 @@ Partitions = Annotated[
 ]
 From = Annotated[
     str,
-    typer.Option("--from", metavar="POSITION", help="earliest, latest, an offset, or a time such as 2026-11-21T08:30."),
+    typer.Option("--from", metavar="POSITION", help="earliest, latest, an offset, or a time in UTC: 2026-11-21T08:30."),
 ]
 Max = Annotated[int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after this many.")]
 

@@ -48,7 +48,7 @@ TwoPhaseName = Annotated[
     typer.Option(
         "--two-phase",
         metavar="fused|split",
-        help="fused: one flush per commit. split: three steps that can be observed.",
+        help="fused: one flush per commit. split: three steps that can be observed. [default: fused]",
     ),
 ]
 StoreAddress = Annotated[

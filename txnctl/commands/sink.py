@@ -25,7 +25,7 @@ from txnctl.output import (
 
 app: Final = typer.Typer(
     name="sink",
-    help="List, describe and clean up sinks.",
+    help="List, describe and clean up the sinks of Spark queries.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

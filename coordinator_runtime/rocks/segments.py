@@ -166,6 +166,14 @@ class SegmentWriter:
         """Release older segments that no row of a partition refers to, with the next write. For any thread."""
         self._released.append((partition, segments))
 
+    def take_released(self) -> list[Mutation]:
+        """Return the mutations that follow from what was released. The caller writes them, before any other write."""
+        dropped: list[Mutation] = []
+        while self._released:
+            dropped += self._rows.release(*self._released.popleft())
+        self._may_have_unused |= bool(dropped)
+        return dropped
+
     def place(self, groups: Sequence[CommitGroup]) -> Sequence[CommitGroup]:
         """Return the groups for RocksDB, with references to large values, which are on disk when this returns.
 
@@ -181,10 +189,7 @@ class SegmentWriter:
             if family is Family.LOG and value is not None and len(value) >= self._options.value_bytes_min
         ]
         mutations = [[*group.mutations] for group in groups]
-        while self._released:
-            dropped = [*self._rows.release(*self._released.popleft())]
-            mutations[0] += dropped
-            self._may_have_unused |= bool(dropped)
+        mutations[0] += self.take_released()
         if found and (self._file is None or self._end >= self._options.segment_bytes_max):
             mutations[0] += self._begin_segment()
         named: defaultdict[int, set[bytes]] = defaultdict(set)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -27,7 +27,7 @@ from coordinator_runtime.rocks.references import is_whole_partition, release_unr
 from coordinator_runtime.rocks.segment_rows import NAMED_PREFIX, named_of, number_in
 from coordinator_runtime.rocks.segments import SegmentOptions, SegmentReader, SegmentWriter
 from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirectory, bytes_of_files, with_advice
-from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreFailed, StoreUnreadable
+from coordinator_runtime.store import CommitGroup, Family, KeyRange, Mutation, StoreFailed, StoreUnreadable
 from coordinator_runtime.store_statistics import StoreStatistics
 
 _PARTITION_BYTES: Final = 4
@@ -41,8 +41,15 @@ class _ReclaimedFamilies:
     """Implements `reclaim.ReclaimedStore` for the files of one open store."""
 
     def __init__(
-        self, families: Sequence[Rdict], segments: SegmentReader, damaged: DamagedFiles, large: SegmentWriter
+        self,
+        families: Sequence[Rdict],
+        segments: SegmentReader,
+        damaged: DamagedFiles,
+        large: SegmentWriter,
+        on_released: Callable[[], None],
     ) -> None:
+        """`on_released` is called after each search for segments that may be released."""
+        self._on_released = on_released
         self._families = families
         self._segments = segments
         self._damaged = damaged
@@ -64,6 +71,7 @@ class _ReclaimedFamilies:
         # A part of a partition says nothing of the rows beside it.
         if family is Family.LOG and is_whole_partition(start, end):
             release_unreferenced(self._families[family], self._large, start, self.closing)
+            self._on_released()
 
     def delete_segment(self, segment: int) -> None:
         self._segments.delete(segment)
@@ -122,15 +130,15 @@ class RocksStore(RocksReads):
         self.identity: Final = identity_in(partial(self.get, Family.META))
         self.incarnation: Final = self.identity.incarnation
         self._write_stalls = 0
-        self._reclaimed = _ReclaimedFamilies(self._families, self._segments, damaged, self._large)
+        self._reclaimed = _ReclaimedFamilies(self._families, self._segments, damaged, self._large, self._write_released)
         self._reclaimer = Reclaimer(self._reclaimed)
         self._deleted: list[KeyRange] = []
         """Ranges whose deletion is written and not on disk yet."""
         self._thinned: set[bytes] = set()
         """Keys of partitions of which rows of the log were deleted since the last sync."""
         self._writing = threading.RLock()
-        """Held by the commit thread for each write and sync, and for a checkpoint, during which files must not
-        change."""
+        """Held for each write and sync, and for a checkpoint, during which files must not change. The commit thread
+        writes, and the reclaim thread what it has released."""
         self._closing = threading.Event()
         # A stalled write would hold the interpreter and stop the whole process. So let it fail, and try again.
         self._no_slowdown = WriteOptions()
@@ -161,6 +169,25 @@ class RocksStore(RocksReads):
             self._version = groups[-1].version
             for group in groups:
                 self._deleted += group.deleted_ranges
+
+    def _write_released(self) -> None:
+        """Write what a search has released, because a server without work has no next write. On the reclaim thread."""
+        with self._writing:
+            # A close takes the same lock once it has begun, and writes nothing any more.
+            if self._closing.is_set() or self._failure is not None:
+                return
+            dropped = self._large.take_released()
+            while dropped and not self._written(self._deletion(dropped)):
+                if self._closing.wait(_STALL_PAUSE_SECONDS):
+                    return
+            if dropped:
+                self.sync()
+
+    def _deletion(self, mutations: Sequence[Mutation]) -> WriteBatch:
+        batch = WriteBatch(raw_mode=True)
+        for family, key, _none in mutations:
+            batch.delete(key, self._handles[family])
+        return batch
 
     def _met_damage(self, family: Family, words: str) -> None:
         if self.damaged_files.note(words, family):

@@ -54,6 +54,18 @@ def test_a_segment_goes_once_no_row_refers_to_it(shelf: Shelf) -> None:
     assert len(shelf.rows()) == 3
 
 
+def test_a_segment_goes_without_another_write(shelf: Shelf) -> None:
+    """A server without work has none."""
+    fill(shelf)
+    before = shelf.files()
+    shelf.commit(*((Family.LOG, log_key(P, offset), None) for offset in range(5)))
+    search(shelf)
+    finish_reclaiming(shelf.store)
+    assert set(shelf.files()) < set(before)
+    shelf.reopen()
+    assert len(shelf.rows()) == 3
+
+
 def test_a_segment_stays_while_one_row_refers_to_it(shelf: Shelf) -> None:
     fill(shelf)
     before = shelf.files()

@@ -33,7 +33,7 @@ REMOVAL_INTERVAL_MS: Final = 2_000
 COMPACTION_INTERVAL_MS: Final = 15_000
 """Default of Kafka's `log.cleaner.backoff.ms`."""
 
-COMPACTION_BYTES_PER_SECOND: Final = 16 << 20
+COMPACTION_BYTES_PER_SECOND: Final = 12 << 20
 
 NO_COORDINATOR_EPOCH: Final = -1
 NO_COORDINATOR_SHARD: Final = -1

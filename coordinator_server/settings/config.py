@@ -40,7 +40,13 @@ from coordinator_server.traffic.admission import AdmissionLimits
 from coordinator_server.traffic.answer_bytes import AnswerLimits
 from coordinator_server.validation import SettingPath
 from partition_log.catalog.settings import FOR_EVER, Retention
-from partition_log.state import PRODUCER_EXPIRATION_MS, REMOVAL_INTERVAL_MS, PartitionConfig
+from partition_log.state import (
+    COMPACTION_BYTES_PER_SECOND,
+    COMPACTION_INTERVAL_MS,
+    PRODUCER_EXPIRATION_MS,
+    REMOVAL_INTERVAL_MS,
+    PartitionConfig,
+)
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
 CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
@@ -129,10 +135,10 @@ class Config(GroupsConfig):
     """Pause between two searches for records beyond retention. Too small: processor time. Too large: the disk holds
     more than retention allows."""
 
-    compaction_check_interval_ms: Positive = 15_000
+    compaction_check_interval_ms: Positive = COMPACTION_INTERVAL_MS
     """Pause between two searches for a log to be compacted. Too small: processor time. Too large: old records."""
 
-    compaction_bytes_per_second: NotNegative = 16 << 20
+    compaction_bytes_per_second: NotNegative = COMPACTION_BYTES_PER_SECOND
     """Bytes that compaction reads in a second; 0 for no limit. Too small: logs grow. Too large: commits beside it take
     longer."""
 

@@ -36,7 +36,7 @@ from coordinator_runtime.slate.objects import Objects, ObjectsFailed
 from coordinator_runtime.slate.ownership import OwnerRecord, OwnershipMark, read_record
 from coordinator_runtime.slate.reads import SlateReads, failure_of, stored_key
 from coordinator_runtime.slate.retired import RetiredRanges
-from coordinator_runtime.slate.store import Opening, SlateStore, retired_in
+from coordinator_runtime.slate.store import SlateStore, StoreOpening, retired_in
 from coordinator_runtime.slate.store_check import ROUNDS_OF_A_START, RaceResult, check_object_store, refuse_unsafe
 from coordinator_runtime.store import Family, StoreFailed, StoreRefused
 
@@ -112,7 +112,7 @@ def open_slate_store(
         builder.with_metrics_recorder(recorder)
         looked_ms = clock.monotonic_ms()
         database = binding.result_of(builder.build())
-        opening = Opening(found is None, looked_ms - began_ms, clock.monotonic_ms() - looked_ms)
+        opening = StoreOpening(found is None, looked_ms - began_ms, clock.monotonic_ms() - looked_ms)
         # Looked at again, because another program may have made or changed it since.
         rows = SlateReads(database, RetiredRanges())
         if rows.get(Family.META, FORMAT_VERSION_KEY) is not None:

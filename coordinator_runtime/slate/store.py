@@ -54,7 +54,7 @@ def retired_in(rows: binding.Handle) -> RetiredRanges:
     return retired
 
 
-class Opening(Struct, frozen=True):
+class StoreOpening(Struct, frozen=True):
     """The opening of a store for writing."""
 
     is_new: bool
@@ -75,7 +75,7 @@ class SlateStore(SlateReads):
         mark: OwnershipMark,
         clock: Clock,
         recorder: binding.Handle,
-        opening: Opening,
+        opening: StoreOpening,
     ) -> None:
         """`recorder`: the one that the database was opened with."""
         super().__init__(database, retired)

@@ -12,7 +12,7 @@ from coordinator_runtime.incarnation import IncarnationCause
 from coordinator_runtime.slate import binding
 from coordinator_runtime.slate.location import parse_location
 from coordinator_runtime.slate.opening import SlateOptions, _settings, open_slate_stopped, open_slate_store, put_meta
-from coordinator_runtime.slate.store import Opening, SlateStore
+from coordinator_runtime.slate.store import SlateStore, StoreOpening
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed, StoreFenced, StoreRefused
 from tests.harness.manual_clock import ManualClock
 from tests.harness.object_store import ObjectServer
@@ -54,7 +54,7 @@ class Ticking(ManualClock):
 
 def test_an_opening_tells_the_time_of_its_parts(address: str) -> None:
     store = opened(address, clock=Ticking(wall_ms=WALL_MS))
-    assert store.opening == Opening(is_new=True, look_ms=1_000, engine_ms=1_000)
+    assert store.opening == StoreOpening(is_new=True, look_ms=1_000, engine_ms=1_000)
     store.close()
 
 

@@ -12,8 +12,8 @@ Conventions of the whole API:
   error_message of an item is empty where that of the response says the same. The gRPC status is only for transport,
   authentication and defects of the server.
 - Field 4 of every response is throttle_ms: the pause in milliseconds before the next request of the same
-  principal; 0 = none. After Produce or Transact it concerns the next of these two, after Fetch
-  or ShareFetch the next of these two, after any other call every call. The pause of a retry is not added to it: the longer one counts.
+  principal; 0 = none. After Produce or Transact it concerns the next of these two. After Fetch
+  or ShareFetch it concerns the next of these two, and after any other call every call. The pause of a retry is not added to it: the longer one counts.
   Some calls are never refused for a quota, and should not be delayed, because others wait for them. Of producers and
   sinks: EndTxn, PrepareTransaction, SealMember, CommitBatch and AbortBatch. Of members of groups: JoinGroup,
   SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat, OffsetCommit,

@@ -1424,8 +1424,8 @@ class TransactResponse(_message.Message):
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactResult]:
         """One per batch, in the order sent. In a refused request every result has an error. If the batches of one partition
-        or the offsets or acknowledgements of one group are at fault, those repeat the error of the request, and all others have
-        OPERATION_NOT_ATTEMPTED. Otherwise all repeat it. Results are missing only if the server did not look at the
+        or the offsets or acknowledgements of one group are at fault, those repeat the error of the request. All others then
+        have OPERATION_NOT_ATTEMPTED. Otherwise all repeat it. Results are missing only if the server did not look at the
         request, as in AddPartitionsToTxnResponse.
         """
 

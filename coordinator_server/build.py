@@ -34,9 +34,7 @@ from coordinator_server.addresses import Address, NodeAddress
 from coordinator_server.backups import ServerBackups
 from coordinator_server.compiled import fastest_examine_batch
 from coordinator_server.conversion import RecordsConverter
-from coordinator_server.events.groups import GroupObserver
-from coordinator_server.events.lines import partition_fields
-from coordinator_server.events.observer import EventObserver
+from coordinator_server.events.observer import EventObserver, GroupObserver, partition_fields
 from coordinator_server.events.recent import RecentEvents
 from coordinator_server.events.shards import ShardObserver, log_control
 from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatcher

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordinator_server.events.groups import SLOW_REBALANCE_MS
-from coordinator_server.events.observer import SLOW_COMMIT_MS
+from coordinator_server.events.observer import SLOW_COMMIT_MS, SLOW_REBALANCE_MS
 from coordinator_server.metrics.families import FAMILIES, MetricFamily
 from coordinator_server.metrics.probe import PROBE_FAMILIES
 

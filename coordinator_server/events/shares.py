@@ -13,7 +13,6 @@ from typing import Any, Final
 import structlog
 
 from coordinator_runtime.decision import Turn
-from coordinator_server.events.lines import PartitionFields
 from coordinator_server.metrics.shares import ShareNumbers
 from group_coordinator.share_partitions.draft import ArchiveReason, LetterEnd
 from group_coordinator.share_partitions.events import (
@@ -26,6 +25,9 @@ from group_coordinator.share_partitions.events import (
     RecordsPending,
     RecordsSettled,
 )
+
+PartitionFields = Callable[[int], Mapping[str, object]]
+"""Returns the fields of a line that name a partition, by its ordinal."""
 
 _log = structlog.get_logger("groups")
 

@@ -180,6 +180,7 @@ ELSEWHERE = {
     "retention_bytes",
     "retention_ms",
     "share_auto_offset_reset",
+    "share_isolation_level",
     "timestamp_after_max_ms",
     "validate_payload",
     "with",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_server.events.groups import GroupObserver
-from coordinator_server.events.observer import EventObserver
+from coordinator_server.events.observer import EventObserver, GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers

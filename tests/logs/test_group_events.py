@@ -9,7 +9,7 @@ import pytest
 from coordinator_api.v1 import group_pb2
 from coordinator_runtime.decision import Turn
 from coordinator_runtime.ports import CallContext
-from coordinator_server.events.groups import SLOW_REBALANCE_MS, GroupObserver
+from coordinator_server.events.observer import SLOW_REBALANCE_MS, GroupObserver
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.groups import GroupNumbers
 from group_coordinator.events import TargetFailed

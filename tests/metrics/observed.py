@@ -10,8 +10,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import Family
-from coordinator_server.events.groups import GroupObserver
-from coordinator_server.events.observer import EventObserver
+from coordinator_server.events.observer import EventObserver, GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.instruments import Histogram, Readings, Sample
 from coordinator_server.metrics.partitions import LogNumbers, Survey, survey

@@ -8,7 +8,7 @@ from typing import Any
 from coordinator_core.assembly import Core
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.decision import Turn
-from coordinator_server.events.groups import GroupObserver
+from coordinator_server.events.observer import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import Histogram, Readings, Sample
 from tests.harness.classic_members import Member

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator_runtime.decision import Turn
-from coordinator_server.events.groups import GroupObserver
+from coordinator_server.events.observer import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.instruments import Readings
 from coordinator_server.metrics.shares import share_gauges

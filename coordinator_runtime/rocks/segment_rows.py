@@ -31,7 +31,8 @@ _PARTITION_BYTES: Final = 4
 
 
 class SegmentRows:
-    """Segments that hold values of each partition, with the last offset there. For the commit thread only."""
+    """Segments that hold values of each partition, with the last offset there. For the holder of the store's
+    lock of writes only, but for `older_than`."""
 
     def __init__(self, named: Iterable[tuple[int, int, int]]) -> None:
         """`named`: segment, partition and last offset of every row."""
